@@ -28,7 +28,7 @@ _HOMES = {
     "generate": "decoding",
     "generate_steps": "decoding",
 }
-__all__ = ["__version__", *_HOMES]
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -45,6 +45,7 @@ class KVStore:
         values.index_copy_(0, flat_slots, value)
         return keys, values
 
+    @torch.inference_mode()
     def move(self, moves: Sequence[tuple[int, int, int]]) -> None:
         """Copy slots within rows: (row, from slot, to slot). All reads happen before the first write."""
         if not moves:
@@ -61,6 +62,7 @@ class KVStore:
         index = torch.as_tensor([self.offsets[row] + slot for slot in slots], dtype=torch.long, device=keys.device)
         return keys[index], values[index]
 
+    @torch.inference_mode()
     def poison(self, row: int, slots: Sequence[int], value: float) -> None:
         """Overwrite slots of a row in every layer, to show that nothing reads them."""
         flat = [self.offsets[row] + slot for slot in slots]

@@ -85,7 +85,7 @@ class RowPlan:
     @property
     def span(self) -> int:
         """Slots of the row that its queries may look at: 0..span-1."""
-        return self.cache_start + len(self.slots)
+        return self.slots[-1] + 1 if self.slots else self.cache_start
 
 
 @dataclass(frozen=True)
@@ -134,9 +134,7 @@ class Layout(Protocol):
         """The next forward. `pending` and `drafts` are read for live rows only."""
         ...
 
-    def commit(
-        self, rows: Sequence[Row], plan: StepPlan, emitted: Sequence[int], ended: Sequence[bool]
-    ) -> Commit:
+    def commit(self, rows: Sequence[Row], plan: StepPlan, emitted: Sequence[int], ended: Sequence[bool]) -> Commit:
         """Take in the verified step: `emitted` tokens per row, and whether the row ends with them."""
         ...
 
@@ -206,7 +204,7 @@ class BatchLayout:
             num_drafted=len(drafts),
             prompt_pads=row.prompt_pads,
             holes=len(row.holes),
-            key_positions=self._key_positions(row, real, pads),
+            key_positions=None if self.cache == "ragged" else key_positions(row, real, pads),
         )
 
     def _plan_finished(self, row: Row, width: int) -> RowPlan:
@@ -223,17 +221,7 @@ class BatchLayout:
             holes=len(row.holes),
         )
 
-    def _key_positions(self, row: Row, real: int, pads: int) -> npt.NDArray[np.int32] | None:
-        if self.cache == "ragged":
-            return None
-        positions = np.full(row.next_slot + real + pads, -1, dtype=np.int32)
-        positions[row.slots] = np.arange(row.cache_len, dtype=np.int32)
-        positions[row.next_slot : row.next_slot + real] = np.arange(row.cache_len, row.cache_len + real)
-        return positions
-
-    def commit(
-        self, rows: Sequence[Row], plan: StepPlan, emitted: Sequence[int], ended: Sequence[bool]
-    ) -> Commit:
+    def commit(self, rows: Sequence[Row], plan: StepPlan, emitted: Sequence[int], ended: Sequence[bool]) -> Commit:
         """Keep all emitted tokens. Rollback lowers a length: it moves and zeroes nothing.
 
         A shared column advances by the largest gain of the rows live at the step's start; slower rows that live on
@@ -258,6 +246,46 @@ class BatchLayout:
         return Commit(tuple(kept), (), tuple(holes), freed)
 
 
+def key_positions(row: Row, real: int, pads: int = 0) -> npt.NDArray[np.int32]:
+    """Position held by each slot up to the last one fed, -1 where dead, if the row now writes `real` tokens and `pads`."""
+    positions = np.full(row.next_slot + real + pads, -1, dtype=np.int32)
+    positions[row.slots] = np.arange(row.cache_len, dtype=np.int32)
+    positions[row.next_slot : row.next_slot + real] = np.arange(row.cache_len, row.cache_len + real)
+    return positions
+
+
+def lagging_plan(
+    row: Row,
+    cache: CacheLayout,
+    token_ids: Sequence[int],
+    first_position: int,
+    width: int = 0,
+    pad_token_id: int = 0,
+) -> RowPlan:
+    """What a draft model feeds for a row: tokens at `first_position` and after, to the slots they have in the target.
+
+    Tokens that the draft's cache lacks go to the target's slots of the same positions; from the pending token on they
+    follow the write cursor. Pads fill up to `width`; they are not written.
+    """
+    end = first_position + len(token_ids)
+    pads = max(width - len(token_ids), 0)
+    caught_up = row.slots[first_position:]
+    ahead = end - row.cache_len
+    return RowPlan(
+        row=row.index,
+        kind="decode",
+        cache_start=row.next_slot,
+        input_token_ids=(*token_ids, *[pad_token_id] * pads),
+        input_kinds=("draft",) * len(token_ids) + ("pad",) * pads,
+        position_ids=(*range(first_position, end), *[end - 1] * pads),
+        slots=(
+            *caught_up,
+            *range(row.next_slot + max(first_position - row.cache_len, 0), row.next_slot + ahead),
+        ),
+        key_positions=None if cache == "ragged" else key_positions(row, ahead),
+    )
+
+
 def prefill_plan(pieces: Sequence[tuple[int, int, Sequence[int]]]) -> StepPlan:
     """A forward over pieces of prompts: `(row, start, token_ids)` goes to slots and positions start, start + 1, ..."""
     plans = []
@@ -268,9 +296,7 @@ def prefill_plan(pieces: Sequence[tuple[int, int, Sequence[int]]]) -> StepPlan:
     return StepPlan(tuple(plans))
 
 
-def prefill_chunks(
-    prompts: Sequence[Sequence[int]], chunk_tokens: int
-) -> list[list[tuple[int, int, Sequence[int]]]]:
+def prefill_chunks(prompts: Sequence[Sequence[int]], chunk_tokens: int) -> list[list[tuple[int, int, Sequence[int]]]]:
     """Cut prompts into forwards of at most `chunk_tokens` tokens: lists of `(row, start, token_ids)`."""
     chunks: list[list[tuple[int, int, Sequence[int]]]] = [[]]
     room = chunk_tokens
@@ -287,9 +313,7 @@ def prefill_chunks(
     return [chunk for chunk in chunks if chunk]
 
 
-def output_limits(
-    prompt_lengths: Sequence[int], max_new_tokens: int, context_length: int | None
-) -> list[int]:
+def output_limits(prompt_lengths: Sequence[int], max_new_tokens: int, context_length: int | None) -> list[int]:
     """[rows] tokens each row can emit: a model with C positions can be fed C tokens, so one more is emitted unfed."""
     if context_length is None:
         return [max_new_tokens] * len(prompt_lengths)

@@ -47,9 +47,7 @@ class ModelRunner:
         inputs = torch.tensor([token_ids, positions], dtype=torch.long).to(self.device)  # (2, T)
         wanted = 0 if keep is None else torch.tensor(list(keep), dtype=torch.long).to(self.device)
         with running(StepAttention(plan, store, self.backend)) as step:
-            output = self.hooked(
-                input_ids=inputs[:1], position_ids=inputs[1:], use_cache=False, logits_to_keep=wanted
-            )
+            output = self.hooked(input_ids=inputs[:1], position_ids=inputs[1:], use_cache=False, logits_to_keep=wanted)
         self.last_calls = step.calls
         self.kernels |= step.kernels
         return output.logits[0]
@@ -85,3 +83,19 @@ class ModelRunner:
             torch.cuda.synchronize(self.device)
         elif self.device.type == "mps":
             torch.mps.synchronize()
+
+
+@torch.inference_mode()
+def full_logits(model: nn.Module, token_ids: Sequence[int], last: int = 0) -> Tensor:
+    """Logits of one sequence by the model's own attention, without a cache: an independent oracle.
+
+    Args:
+        model: a plain transformers model, not a hooked one.
+        token_ids: the sequence, from position 0.
+        last: how many of the last positions to keep; 0 keeps all.
+
+    Returns:
+        Logits [last or len(token_ids), vocabulary].
+    """
+    inputs = torch.tensor([list(token_ids)], device=next(model.parameters()).device)
+    return model(input_ids=inputs, use_cache=False, logits_to_keep=last).logits[0]

@@ -1,0 +1,384 @@
+"""The loop: draft, plan, forward, verify, commit. Greedy decoding is the same loop without a drafter."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import accumulate
+
+import torch
+
+from emssd import __version__
+from emssd.accounting import step_account
+from emssd.config import SpeculativeConfig
+from emssd.errors import ConfigError
+from emssd.drafting import Batch, Drafter, DrafterSession, DraftRow, PromptLookupDrafter
+from emssd.kv_cache import KVStore
+from emssd.invariants import InvariantChecker
+from emssd.layouts import Commit, Layout, StepPlan, make_layout, output_limits, prefill_plan
+from emssd.loading import LanguageModel
+from emssd.memory import check_memory
+from emssd.model_runner import ModelRunner
+from emssd.request import Prompt, Request, encode_prompts
+from emssd.trace import GenerationTrace, RequestTrace, RowTrace, StepTrace
+from emssd.verification import verify_greedy
+
+
+@dataclass(frozen=True)
+class Verified:
+    """What the target said about one step, by request index; zeros and empty lists for rows that were not fed."""
+
+    target_token_ids: list[list[int]]
+    num_accepted: list[int]
+    num_emitted: list[int]
+
+    def emitted(self, row: int) -> list[int]:
+        """Tokens the row gains: accepted drafts equal the target's own choices."""
+        return self.target_token_ids[row][: self.num_emitted[row]]
+
+
+def generate(
+    lm: LanguageModel,
+    prompts: Sequence[Prompt],
+    config: SpeculativeConfig | None = None,
+    drafter: Drafter | None = None,
+    *,
+    chat: bool = False,
+) -> GenerationTrace:
+    """Decode a batch and return the whole trace. Arguments and errors as in `generate_steps`."""
+    run = generate_steps(lm, prompts, config, drafter, chat=chat)
+    for _ in run:
+        pass
+    return run.trace
+
+
+def generate_steps(
+    lm: LanguageModel,
+    prompts: Sequence[Prompt],
+    config: SpeculativeConfig | None = None,
+    drafter: Drafter | None = None,
+    *,
+    chat: bool = False,
+) -> GenerationRun:
+    """Decode a batch step by step.
+
+    Args:
+        lm: what `load_model` returned.
+        prompts: texts or lists of token ids, one per row.
+        config: settings; None means EMS-SD with its defaults.
+        drafter: None means prompt lookup where the settings ask for drafts.
+        chat: put texts into the model's chat template.
+
+    Returns:
+        An iterator of `StepTrace`; its `.trace` is the valid trace so far and `.close()` stops the run.
+
+    Raises:
+        PromptError: names every bad row, before any forward.
+        ConfigError: settings that do not fit the batch or the machine's memory.
+    """
+    config = SpeculativeConfig() if config is None else config
+    config.check_batch(len(prompts))
+    token_ids = encode_prompts(lm, prompts, chat).require_all()
+    return GenerationRun(lm, token_ids, config, drafter)
+
+
+class GenerationRun(Iterator[StepTrace]):
+    """A run in progress: iterate it for steps. `trace` is valid at any time."""
+
+    def __init__(
+        self,
+        lm: LanguageModel,
+        prompts: list[list[int]],
+        config: SpeculativeConfig,
+        drafter: Drafter | None = None,
+    ) -> None:
+        self.lm = lm
+        self.config = config
+        self.drafter = (drafter or PromptLookupDrafter()) if config.drafts else None
+        self.eos_token_ids = lm.eos_token_ids if config.eos_token_ids is None else _as_tuple(config.eos_token_ids)
+        lengths = [len(prompt) for prompt in prompts]
+        limits = output_limits(lengths, config.max_new_tokens, lm.context_length)
+        self.layout: Layout = make_layout(config, lm.pad_token_id)
+        most = config.max_draft_tokens
+        self.capacities = self.layout.capacities(lengths, limits, max(limits) if most is None else most)
+        check_memory(lm, self.capacities)
+        self.requests = [
+            Request(place, prompt, limit)
+            for place, prompt, limit in zip(self.layout.start(lengths), prompts, limits, strict=True)
+        ]
+        self.runner = ModelRunner(lm.hooked, config.attention)
+        self.trace = self._empty_trace()
+        self._stopped = False
+        self._steps = self._run()
+
+    def __next__(self) -> StepTrace:
+        return next(self._steps)
+
+    def close(self) -> None:
+        """Stop: at once between steps, and before the next forward if another thread is inside a step."""
+        self._stopped = True
+        try:
+            self._steps.close()
+        except ValueError:
+            return  # another thread is inside a step and will see the flag
+
+    def _empty_trace(self) -> GenerationTrace:
+        described = {"name": "none"} if self.drafter is None else self.drafter.describe()
+        decode = self.lm.decode if self.lm.tokenizer is not None else lambda ids: None
+        reason = "length" if self.config.max_new_tokens == 0 else None
+        rows = [
+            RequestTrace(
+                list(request.prompt_token_ids),
+                decode(request.prompt_token_ids),
+                output_text=decode([]),
+                finish_reason=reason,
+            )
+            for request in self.requests
+        ]
+        trace = GenerationTrace(
+            config=self.config.to_dict(),
+            method=self.config.method,
+            drafter=described,
+            attention=self.runner.backend,
+            model={**self.lm.description(), "pad_token_id": self.lm.pad_token_id},
+            rows=rows,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            emssd_version=__version__,
+        )
+        trace.config["eos_token_ids"] = list(self.eos_token_ids)
+        self._name_tokens(trace, [token for request in self.requests for token in request.prompt_token_ids])
+        return trace
+
+    def _run(self) -> Iterator[StepTrace]:
+        if self.config.max_new_tokens == 0:
+            return
+        checker = InvariantChecker(self) if self.config.check_invariants else None
+        store = KVStore(self.capacities)
+        began = time.perf_counter()
+        first = self._prefill(store, began)
+        if first is None:
+            return
+        drafting = time.perf_counter()
+        session = self._start_session()
+        self.runner.synchronize()
+        first.seconds["draft"] = time.perf_counter() - drafting
+        first.seconds["total"] = time.perf_counter() - began
+        if checker:
+            checker.check(store, first)
+        yield first
+        while not self._stopped and any(not request.place.finished for request in self.requests):
+            step = self._decode_step(len(self.trace.steps), session, store)
+            if checker:
+                checker.check(store, step)
+            yield step
+
+    def _prefill(self, store: KVStore, began: float) -> StepTrace | None:
+        prompts = [request.prompt_token_ids for request in self.requests]
+        logits = self.runner.prefill(prompts, store, lambda: self._stopped)
+        if logits is None:
+            return None
+        tokens = logits.argmax(dim=-1).tolist()
+        target_done = time.perf_counter()
+        plan = prefill_plan([(row, 0, prompt) for row, prompt in enumerate(prompts)])
+        verified = Verified([[token] for token in tokens], [0] * len(tokens), [1] * len(tokens))
+        for request, token in zip(self.requests, tokens, strict=True):
+            request.output_token_ids.append(token)
+            request.place.finished = self._reason(request) is not None
+        commit = Commit((1,) * len(tokens), (), ((),) * len(tokens), ())
+        seconds = {"draft": 0.0, "target": target_done - began, "verify": 0.0}
+        seconds["commit"] = time.perf_counter() - target_done
+        return self._record(0, plan, verified, commit, None, seconds, began)
+
+    def _start_session(self) -> DrafterSession | None:
+        if self.drafter is None:
+            return None
+        batch = Batch(self.config, self.capacities, lambda: self._stopped)
+        return self.drafter.start(self.lm, [self._draft_row(request, 1) for request in self.requests], batch)
+
+    def _draft_row(self, request: Request, step: int) -> DraftRow:
+        wanted = self.config.draft_length(request.place.index, step)
+        return DraftRow(request.place, request.token_ids, wanted)
+
+    def _decode_step(self, index: int, session: DrafterSession | None, store: KVStore) -> StepTrace:
+        began = time.perf_counter()
+        drafts = self._draft(index, session)
+        self.runner.synchronize()
+        drafted = time.perf_counter()
+
+        pending = [request.output_token_ids[-1] for request in self.requests]
+        plan = self.layout.plan([request.place for request in self.requests], pending, drafts)
+        logits = self.runner.forward(plan, store, real_tokens(plan))
+        self.runner.synchronize()
+        answered = time.perf_counter()
+
+        verified = self._verify(plan, logits)
+        judged = time.perf_counter()
+
+        commit = self._commit(plan, verified, store)
+        if session is not None:
+            session.observe({row.row: verified.emitted(row.row)[: commit.kept[row.row]] for row in plan.live})
+        seconds = {
+            "draft": drafted - began,
+            "target": answered - drafted,
+            "verify": judged - answered,
+            "commit": time.perf_counter() - judged,
+        }
+        return self._record(index, plan, verified, commit, session, seconds, began)
+
+    def _draft(self, step: int, session: DrafterSession | None) -> list[list[int]]:
+        """[rows] drafts, capped so that only an end-of-sequence token can cut what a row emits."""
+        drafts: list[list[int]] = [[] for _ in self.requests]
+        if session is None:
+            return drafts
+        live = [request for request in self.requests if not request.place.finished]
+        rows = [self._draft_row(request, step) for request in live]
+        limits = [self._cap(request, row.num_draft_tokens) for request, row in zip(live, rows, strict=True)]
+        for row, limit, proposal in zip(rows, limits, session.propose(rows, limits), strict=True):
+            drafts[row.index] = [int(token) for token in proposal[:limit]]
+            check_draft(drafts[row.index], row.index, self.lm.vocab_size)
+        return drafts
+
+    def _cap(self, request: Request, wanted: int) -> int:
+        context = self.lm.context_length
+        room = wanted if context is None else context - 1 - request.place.cache_len
+        return max(min(wanted, request.remaining - 1, room), 0)
+
+    def _verify(self, plan: StepPlan, logits: torch.Tensor) -> Verified:
+        """Judge all rows on the device, then bring the answer over in one transfer."""
+        live, device = plan.live, logits.device
+        width = max(row.num_drafted for row in live)
+        starts = [0, *accumulate(row.num_real for row in live)]
+        index = [
+            [start + min(place, row.num_drafted) for place in range(width + 1)]
+            for start, row in zip(starts, live, strict=False)
+        ]
+        drafts = [[*row.input_token_ids[1 : 1 + row.num_drafted], *[0] * (width - row.num_drafted)] for row in live]
+        target = logits.argmax(dim=-1)[torch.tensor(index, device=device)]  # (live, width + 1)
+        accepted, emitted = verify_greedy(
+            target,
+            torch.tensor(drafts, dtype=torch.long, device=device).view(len(live), width),
+            torch.tensor([row.num_drafted for row in live], device=device),
+            torch.tensor(self.eos_token_ids, dtype=torch.long, device=device),
+        )
+        answers = torch.cat([target, accepted[:, None], emitted[:, None]], dim=1).tolist()
+        rows = len(plan.rows)
+        verified = Verified([[] for _ in range(rows)], [0] * rows, [0] * rows)
+        for row, (*tokens, num_accepted, num_emitted) in zip(live, answers, strict=True):
+            verified.target_token_ids[row.row].extend(tokens[: 1 + row.num_drafted])
+            verified.num_accepted[row.row] = num_accepted
+            verified.num_emitted[row.row] = num_emitted
+        return verified
+
+    def _commit(self, plan: StepPlan, verified: Verified, store: KVStore) -> Commit:
+        ended = [False] * len(self.requests)
+        for row in plan.live:
+            request = self.requests[row.row]
+            request.output_token_ids.extend(verified.emitted(row.row))
+            ended[row.row] = self._reason(request) is not None
+        places = [request.place for request in self.requests]
+        commit = self.layout.commit(places, plan, verified.num_emitted, ended)
+        for row in plan.live:
+            surplus = verified.num_emitted[row.row] - commit.kept[row.row]
+            if surplus:
+                del self.requests[row.row].output_token_ids[-surplus:]
+        store.move(commit.moves)
+        return commit
+
+    def _reason(self, request: Request) -> str | None:
+        return request.finish_reason(self.config.max_new_tokens, self.eos_token_ids)
+
+    def _record(
+        self,
+        index: int,
+        plan: StepPlan,
+        verified: Verified,
+        commit: Commit,
+        session: DrafterSession | None,
+        seconds: dict[str, float],
+        began: float,
+    ) -> StepTrace:
+        sources = {} if session is None else session.draft_sources
+        rows = [self._row_trace(plan, row, verified, commit, sources.get(row)) for row in range(len(self.requests))]
+        holes = sum(len(request.place.holes) for request in self.requests)
+        account = step_account(plan, sum(self.capacities), holes)
+        forwards = [] if session is None else [dict(forward) for forward in session.draft_forwards]
+        step = StepTrace(index, "decode" if index else "prefill", rows, forwards, account, seconds)
+        for row, request in enumerate(self.requests):
+            result = self.trace.rows[row]
+            result.output_token_ids = list(request.output_token_ids)
+            result.finish_reason = self._reason(request)
+            if self.lm.tokenizer is not None and rows[row].num_emitted:
+                result.output_text = self.lm.decode(request.output_token_ids)
+        self._name_tokens(
+            self.trace, [token for row in rows for token in (*row.input_token_ids, *row.target_token_ids)]
+        )
+        self.trace.attention = "+".join(sorted(self.runner.kernels)) or self.runner.backend
+        self.trace.steps.append(step)
+        seconds["total"] = time.perf_counter() - began
+        return step
+
+    def _row_trace(self, plan: StepPlan, row: int, verified: Verified, commit: Commit, source: int | None) -> RowTrace:
+        planned, request = plan.rows[row], self.requests[row]
+        emitted = verified.emitted(row)[: commit.kept[row]]
+        accepted = min(verified.num_accepted[row], len(emitted))
+        return RowTrace(
+            row=row,
+            kind=planned.kind,
+            cache_start=planned.cache_start,
+            next_slot=request.place.next_slot,
+            slots=list(planned.slots),
+            input_token_ids=list(planned.input_token_ids),
+            input_kinds=list(planned.input_kinds),
+            position_ids=list(planned.position_ids),
+            target_token_ids=list(verified.target_token_ids[row]),
+            num_drafted=planned.num_drafted,
+            num_accepted=accepted,
+            num_emitted=len(emitted),
+            emitted_token_ids=emitted,
+            next_kind=next_kind(planned.num_drafted, accepted, len(emitted)),
+            cache_len=request.place.cache_len,
+            holes_added=list(commit.holes[row]),
+            finished=request.place.finished,
+            draft_source=source if planned.num_drafted else None,
+        )
+
+    def _name_tokens(self, trace: GenerationTrace, token_ids: Sequence[int]) -> None:
+        if self.lm.tokenizer is None:
+            return
+        for token in token_ids:
+            if str(token) not in trace.tokens:
+                trace.tokens[str(token)] = self.lm.token_text(token)
+
+
+def next_kind(num_drafted: int, num_accepted: int, num_emitted: int) -> str | None:
+    """What the target's own token of a step is; None where an accepted end of sequence left no room for one."""
+    if num_emitted <= num_accepted:
+        return None
+    if num_drafted == 0:
+        return "plain"
+    return "bonus" if num_accepted == num_drafted else "recovered"
+
+
+def real_tokens(plan: StepPlan) -> list[int]:
+    """Packed indices of the tokens whose logits are looked at: all but pads."""
+    index, first = [], 0
+    for row in plan.rows:
+        real = 0 if row.kind == "finished" else row.num_real
+        index.extend(range(first, first + real))
+        first += row.num_fed
+    return index
+
+
+def check_draft(token_ids: Sequence[int], row: int, vocab_size: int) -> None:
+    """Raise ConfigError if a drafter proposed an id that the target cannot embed."""
+    for token in token_ids:
+        if not 0 <= token < vocab_size:
+            raise ConfigError(
+                f"The drafter proposed id {token} for row {row}, outside the vocabulary 0..{vocab_size - 1}."
+            )
+
+
+def _as_tuple(token_ids: int | tuple[int, ...]) -> tuple[int, ...]:
+    return (token_ids,) if isinstance(token_ids, int) else token_ids

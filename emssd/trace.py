@@ -1,0 +1,243 @@
+"""What a run did, step by step, as plain data: schema 1, JSON in and out.
+
+The command line, the app, lessons, metrics and tests read traces; nothing else reports what happened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from emssd.accounting import INPUT_KINDS, SCAN_KINDS, StepAccount
+from emssd.errors import TraceError
+
+SCHEMA = 1
+PHASES = ("draft", "target", "verify", "commit", "total")
+
+
+@dataclass
+class RowTrace:
+    """One request in one step. `row` is the request's index everywhere; slots are places in the row's own cache."""
+
+    row: int
+    kind: str
+    cache_start: int
+    next_slot: int
+    slots: list[int]
+    input_token_ids: list[int]
+    input_kinds: list[str]
+    position_ids: list[int]
+    target_token_ids: list[int]
+    num_drafted: int
+    num_accepted: int
+    num_emitted: int
+    emitted_token_ids: list[int]
+    next_kind: str | None
+    cache_len: int
+    holes_added: list[int]
+    finished: bool
+    draft_source: int | None = None
+    logit_gaps: list[float] | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def draft_token_ids(self) -> list[int]:
+        """The drafts of this step."""
+        return self.input_token_ids[1 : 1 + self.num_drafted] if self.kind == "decode" else []
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as stored."""
+        data = {name: value for name, value in vars(self).items() if name != "extra"}
+        if self.logit_gaps is None:
+            del data["logit_gaps"]
+        return {**data, **self.extra}
+
+
+@dataclass
+class StepTrace:
+    """One step of all rows. `index` 0 is prefill; decode steps count from 1. Seconds are wall time by phase."""
+
+    index: int
+    kind: str
+    rows: list[RowTrace]
+    draft_forwards: list[dict[str, Any]]
+    account: StepAccount
+    seconds: dict[str, float]
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as stored."""
+        return {
+            "index": self.index,
+            "kind": self.kind,
+            "rows": [row.to_dict() for row in self.rows],
+            "draft_forwards": [dict(forward) for forward in self.draft_forwards],
+            "account": self.account.to_dict(),
+            "seconds": dict(self.seconds),
+            **self.extra,
+        }
+
+
+@dataclass
+class RequestTrace:
+    """One request: its prompt, and what it has put out so far. `finish_reason` is None while it is unfinished."""
+
+    prompt_token_ids: list[int]
+    prompt_text: str | None
+    output_token_ids: list[int] = field(default_factory=list)
+    output_text: str | None = None
+    finish_reason: str | None = None
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, as stored."""
+        return {**{name: value for name, value in vars(self).items() if name != "extra"}, **self.extra}
+
+
+@dataclass(eq=False)
+class GenerationTrace:
+    """A whole run, or the valid beginning of one."""
+
+    config: dict[str, Any]
+    method: str
+    drafter: dict[str, Any]
+    attention: str
+    model: dict[str, Any]
+    rows: list[RequestTrace]
+    steps: list[StepTrace] = field(default_factory=list)
+    tokens: dict[str, str] = field(default_factory=dict)
+    created: str = ""
+    emssd_version: str = ""
+    extra: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def decode_steps(self) -> list[StepTrace]:
+        """All steps but prefill."""
+        return [step for step in self.steps if step.kind == "decode"]
+
+    @property
+    def finished(self) -> bool:
+        """Whether every row has ended."""
+        return all(row.finish_reason is not None for row in self.rows)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, schema 1."""
+        return {
+            "schema": SCHEMA,
+            "emssd_version": self.emssd_version,
+            "created": self.created,
+            "config": dict(self.config),
+            "method": self.method,
+            "drafter": dict(self.drafter),
+            "attention": self.attention,
+            "model": dict(self.model),
+            "tokens": dict(self.tokens),
+            "rows": [row.to_dict() for row in self.rows],
+            "steps": [step.to_dict() for step in self.steps],
+            **self.extra,
+        }
+
+    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The trace as JSON text; with `path` it is also written there, whole or not at all."""
+        text = json.dumps(self.to_dict(), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        if path is not None:
+            write_text_atomically(Path(path), text)
+        return text
+
+    @classmethod
+    def from_json(cls, source: str | os.PathLike[str]) -> GenerationTrace:
+        """Read a trace from JSON text or a file, and check everything in it.
+
+        Raises:
+            TraceError: the text is not a valid trace; the message names the field.
+        """
+        from emssd.trace_reading import read_trace
+
+        return read_trace(source)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal but for `created` and `seconds`, which are outside trace equality."""
+        if not isinstance(other, GenerationTrace):
+            return NotImplemented
+        return self._comparable() == other._comparable()
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _comparable(self) -> dict[str, Any]:
+        data = self.to_dict()
+        del data["created"]
+        for step in data["steps"]:
+            del step["seconds"]
+        return data
+
+    def live_rows(self) -> Iterator[RowTrace]:
+        """Every live row of every decode step."""
+        for step in self.decode_steps:
+            for row in step.rows:
+                if row.kind == "decode":
+                    yield row
+
+    def summary(self) -> dict[str, Any]:
+        """Totals of the run. Prefill enters `tokens` alone: no mean, no rows, no slots and no time.
+
+        Returns:
+            tokens: all emitted tokens; decode_tokens: those without prefill's; steps: decode steps;
+            mean_acceptance_length: mean `num_emitted` over live decode row-steps (None without any);
+            acceptance_rate: accepted / drafted (None if nothing was drafted); drafted, accepted: their counts;
+            input_rows, kv_slots_scanned: by kind as in a step's account; kv_slots_allocated;
+            slots_advanced: slots the write cursors moved; holes: holes at the end; attention_launches;
+            seconds: wall time by phase; tokens_per_second: decode_tokens / seconds["total"], None without time.
+        """
+        live = list(self.live_rows())
+        decoded = sum(row.num_emitted for row in live)
+        drafted, accepted = sum(row.num_drafted for row in live), sum(row.num_accepted for row in live)
+        steps = self.decode_steps
+        seconds = {phase: sum(step.seconds.get(phase, 0.0) for step in steps) for phase in PHASES}
+        scanned = {
+            mode: {kind: sum(step.account.kv_slots_scanned[mode][kind] for step in steps) for kind in SCAN_KINDS}
+            for mode in ("per_token", "varlen")
+        }
+        return {
+            "tokens": sum(len(row.output_token_ids) for row in self.rows),
+            "decode_tokens": decoded,
+            "steps": len(steps),
+            "mean_acceptance_length": decoded / len(live) if live else None,
+            "acceptance_rate": accepted / drafted if drafted else None,
+            "drafted": drafted,
+            "accepted": accepted,
+            "input_rows": {kind: sum(step.account.input_rows[kind] for step in steps) for kind in INPUT_KINDS},
+            "kv_slots_scanned": scanned,
+            "kv_slots_allocated": self.steps[-1].account.kv_slots_allocated if self.steps else 0,
+            "slots_advanced": self._slots_advanced(),
+            "holes": self.steps[-1].account.holes_total if self.steps else 0,
+            "attention_launches": sum(step.account.attention_launches for step in steps),
+            "seconds": seconds,
+            "tokens_per_second": decoded / seconds["total"] if seconds["total"] > 0 else None,
+        }
+
+    def _slots_advanced(self) -> int:
+        if not self.steps:
+            return 0
+        first, last = self.steps[0].rows, self.steps[-1].rows
+        return sum(end.next_slot - start.next_slot for start, end in zip(first, last, strict=True))
+
+
+def write_text_atomically(path: Path, text: str) -> None:
+    """Write a file so that a reader sees the old one or the new one, never half of it.
+
+    Raises:
+        TraceError: the folder does not exist or cannot be written.
+    """
+    try:
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except OSError as error:
+        raise TraceError(f"Cannot write {path}: {error.strerror or error}.") from error
