@@ -90,7 +90,9 @@ class StepAttention:
     def writes(self, device: torch.device) -> tuple[Tensor | None, Tensor]:
         """Packed indices of the tokens that are written (None: all) and their flat slots, both [written]."""
         if device not in self._writes:
-            tokens, slots, first = [], [], 0
+            tokens: list[int] = []
+            slots: list[int] = []
+            first = 0
             for row in self.plan.rows:
                 tokens.extend(range(first, first + len(row.slots)))
                 slots.extend(self.store.offsets[row.row] + slot for slot in row.slots)

@@ -73,13 +73,7 @@ class SpeculativeConfig:
         _check_choice("attention", self.attention, ATTENTION_CHOICES)
         _check_count("max_new_tokens", self.max_new_tokens, MAX_NEW_TOKENS)
         _check_seed(self.seed)
-        if isinstance(self.num_draft_tokens, list):
-            object.__setattr__(self, "num_draft_tokens", tuple(self.num_draft_tokens))
-        if isinstance(self.num_draft_tokens, tuple):
-            for row, count in enumerate(self.num_draft_tokens):
-                _check_count(f"num_draft_tokens of row {row}", count, MAX_DRAFT_TOKENS)
-        elif not callable(self.num_draft_tokens):
-            _check_count("num_draft_tokens", self.num_draft_tokens, MAX_DRAFT_TOKENS)
+        object.__setattr__(self, "num_draft_tokens", _clean_draft_length(self.num_draft_tokens))
         object.__setattr__(self, "eos_token_ids", _clean_eos(self.eos_token_ids))
         if isinstance(self.temperature, bool) or not isinstance(self.temperature, (int, float)):
             raise ConfigError(f"temperature must be a number, not {self.temperature!r}.")
@@ -210,6 +204,16 @@ def _check_count(name: str, value: object, largest: int) -> None:
 def _check_seed(value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
         raise ConfigError(f"seed must be a whole number from 0 to 2**63 - 1, not {value!r}.")
+
+
+def _clean_draft_length(value: Any) -> DraftLength:
+    if isinstance(value, (list, tuple)):
+        for row, count in enumerate(value):
+            _check_count(f"num_draft_tokens of row {row}", count, MAX_DRAFT_TOKENS)
+        return tuple(value)
+    if not callable(value):
+        _check_count("num_draft_tokens", value, MAX_DRAFT_TOKENS)
+    return value  # type: ignore[no-any-return]
 
 
 def _clean_eos(value: object) -> tuple[int, ...] | None:

@@ -13,10 +13,10 @@ import torch
 from emssd import __version__
 from emssd.accounting import step_account
 from emssd.config import SpeculativeConfig
-from emssd.errors import ConfigError
 from emssd.drafting import Batch, Drafter, DrafterSession, DraftRow, PromptLookupDrafter
-from emssd.kv_cache import KVStore
+from emssd.errors import ConfigError
 from emssd.invariants import InvariantChecker
+from emssd.kv_cache import KVStore
 from emssd.layouts import Commit, Layout, StepPlan, make_layout, output_limits, prefill_plan
 from emssd.loading import LanguageModel
 from emssd.memory import check_memory

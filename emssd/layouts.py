@@ -247,7 +247,7 @@ class BatchLayout:
 
 
 def key_positions(row: Row, real: int, pads: int = 0) -> npt.NDArray[np.int32]:
-    """Position held by each slot up to the last one fed, -1 where dead, if the row now writes `real` tokens and `pads`."""
+    """Position held by each slot once the row has written `real` tokens and `pads`, -1 where dead: [span]."""
     positions = np.full(row.next_slot + real + pads, -1, dtype=np.int32)
     positions[row.slots] = np.arange(row.cache_len, dtype=np.int32)
     positions[row.next_slot : row.next_slot + real] = np.arange(row.cache_len, row.cache_len + real)

@@ -82,28 +82,28 @@ _MLA = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_h
 
 _RECIPES: dict[str, RandomRecipe] = {
     "opt": RandomRecipe("opt", 0, _OPT_SHAPE),
-    "gpt2": RandomRecipe("gpt2", 0, _GPT2_SHAPE),
+    "gpt2": RandomRecipe("gpt2", 1, _GPT2_SHAPE),
     "gpt-bigcode": RandomRecipe("gpt_bigcode", 0, _GPT2_SHAPE),
     "llama": RandomRecipe("llama", 0, _heads()),
     "mistral": RandomRecipe("mistral", 0, _heads(sliding_window=WINDOW)),
     "gemma": RandomRecipe("gemma", 0, _heads(), embedding_std=0.15),
     "gemma2": RandomRecipe("gemma2", 0, _heads(
         query_pre_attn_scalar=8, attn_logit_softcapping=5.0, final_logit_softcapping=15.0, **_ALTERNATING), gain=2.5, embedding_std=0.15),
-    "gemma3": RandomRecipe("gemma3_text", 0, _heads(query_pre_attn_scalar=8, **_ALTERNATING), gain=2.5, embedding_std=0.15),
+    "gemma3": RandomRecipe("gemma3_text", 2, _heads(query_pre_attn_scalar=8, **_ALTERNATING), gain=2.5, embedding_std=0.15),
     "qwen2": RandomRecipe("qwen2", 0, _no_head_dim()),
     "qwen3": RandomRecipe("qwen3", 0, _heads()),
     "glm": RandomRecipe("glm", 0, _heads()),
-    "glm4": RandomRecipe("glm4", 0, _heads()),
-    "phi": RandomRecipe("phi", 0, _no_head_dim()),
-    "phi3": RandomRecipe("phi3", 0, _no_head_dim(original_max_position_embeddings=ROTARY_LIMIT)),
-    "gpt-neox": RandomRecipe("gpt_neox", 0, {
+    "glm4": RandomRecipe("glm4", 1, _heads()),
+    "phi": RandomRecipe("phi", 4, _no_head_dim()),
+    "phi3": RandomRecipe("phi3", 1, _no_head_dim(original_max_position_embeddings=ROTARY_LIMIT)),
+    "gpt-neox": RandomRecipe("gpt_neox", 3, {
         key: value for key, value in _no_head_dim().items() if key != "num_key_value_heads"}, gain=3.2),
     "gptj": RandomRecipe("gptj", 0, {**_GPT2_SHAPE, "n_positions": ROTARY_LIMIT, "rotary_dim": 4}, gain=2.5),
-    "olmo2": RandomRecipe("olmo2", 0, _no_head_dim(), gain=2.5, embedding_std=0.4),
-    "olmo3": RandomRecipe("olmo3", 0, _no_head_dim(**_ALTERNATING), embedding_std=0.4),
+    "olmo2": RandomRecipe("olmo2", 1, _no_head_dim(), gain=2.5, embedding_std=0.4),
+    "olmo3": RandomRecipe("olmo3", 1, _no_head_dim(**_ALTERNATING), embedding_std=0.4),
     "granite": RandomRecipe("granite", 0, _no_head_dim(
         attention_multiplier=0.4, residual_multiplier=0.8, embedding_multiplier=1.2)),
-    "starcoder2": RandomRecipe("starcoder2", 0, _no_head_dim(sliding_window=WINDOW)),
+    "starcoder2": RandomRecipe("starcoder2", 1, _no_head_dim(sliding_window=WINDOW)),
     "cohere": RandomRecipe("cohere", 0, _no_head_dim(logit_scale=1.0)),
     "cohere2": RandomRecipe("cohere2", 0, _heads(logit_scale=1.0, **_ALTERNATING)),
     "smollm3": RandomRecipe("smollm3", 0, _no_head_dim(no_rope_layers=[1, 0])),

@@ -102,7 +102,7 @@ class _Reader:
         return str(self.take(name, lambda value: isinstance(value, str), "a text"))
 
     def optional_text(self, name: str) -> str | None:
-        return self.take(name, lambda value: value is None or isinstance(value, str), "a text or null")  # type: ignore[no-any-return]
+        return self.take(name, lambda value: value is None or isinstance(value, str), "a text or null")
 
     def flag(self, name: str) -> bool:
         return bool(self.take(name, lambda value: isinstance(value, bool), "true or false"))
