@@ -1,0 +1,1 @@
+"""Tests. Shared helpers are in `helpers.py`."""
