@@ -1,4 +1,4 @@
-"""Settings that every test shares: offline, one thread per worker, hypothesis profiles, markers that skip with a reason."""
+"""Settings of all tests: offline, one thread per worker, hypothesis profiles, markers that skip with a reason."""
 
 from __future__ import annotations
 

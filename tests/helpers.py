@@ -7,7 +7,7 @@ with `generate`; `recompute` feeds the whole text again for every token, without
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import cache
 from random import Random
 
 import torch
@@ -41,7 +41,7 @@ PROMPT_LENGTHS: dict[str, list[int]] = {
 
 
 def prompt_ids(length: int, salt: int = 0, vocab: int = VOCAB) -> list[int]:
-    """A prompt that is the same on every machine. Longer ones repeat themselves, so that prompt lookup finds something."""
+    """A prompt, the same on every machine. Longer ones repeat themselves, so that prompt lookup finds something."""
     draw = Random(1_000_003 * length + salt)
     ids = [draw.randrange(1, vocab) for _ in range(length)]
     if length >= 6:
@@ -55,7 +55,7 @@ PROMPTS: dict[str, list[list[int]]] = {
 """The batches as token ids, the same for every model. `batch` takes others where a model has a near-tie on these."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def language_model(
     name: str,
     dtype: torch.dtype = torch.float32,
@@ -109,7 +109,7 @@ def cut(tokens: Sequence[int], n: int, eos: Iterable[int] = ()) -> list[int]:
 
 
 def greedy(lm: LanguageModel, prompt: Sequence[int], n: int, eos: Iterable[int] = ()) -> list[int]:
-    """Oracle G: new tokens of this prompt alone by transformers' own `generate`, at most n (or what the context holds)."""
+    """Oracle G: this prompt alone by transformers' own `generate`, at most n new tokens (or what the context holds)."""
     key, wanted = (id(lm), tuple(prompt)), room(lm, prompt, n)
     _kept[id(lm)] = lm
     if len(_generated.get(key, ())) < wanted:
@@ -166,7 +166,7 @@ def top2_gaps(lm: LanguageModel, prompt: Sequence[int], output: Sequence[int]) -
     return (best[:, 0] - best[:, 1]).tolist()
 
 
-@lru_cache(maxsize=None)
+@cache
 def _safe_prompt(lm: LanguageModel, length: int, salt: int, n: int) -> tuple[int, ...]:
     for attempt in range(200):
         ids = prompt_ids(length, salt + 1000 * attempt, lm.vocab_size)
@@ -222,7 +222,7 @@ def script(outputs: Sequence[Sequence[int]], pattern: Sequence[Sequence[int]], v
 def never(lm: LanguageModel) -> ScriptedDrafter:
     """Always proposes the token that the target likes least: nothing is ever accepted."""
 
-    @lru_cache(maxsize=None)
+    @cache
     def worst(committed: tuple[int, ...]) -> tuple[int, ...]:
         return (int(plain_logits(lm, committed)[-1].argmin()),) * 8
 
