@@ -13,11 +13,6 @@ import hypothesis
 import pytest
 import torch
 
-MARKERS = {
-    "gpu": "runs the lossless tests on a CUDA device (`make gpu-test`)",
-    "soak": "the long rest of the product (`make soak`)",
-    "mutants": "plants faults and expects a test to find each (`make mutants`)",
-}
 ON_REQUEST = ("soak", "mutants")
 
 _QUIET = {"deadline": None, "suppress_health_check": list(hypothesis.HealthCheck)}
@@ -27,9 +22,7 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name the markers; one torch thread per worker, so that workers do not wait for each other."""
-    for name, words in MARKERS.items():
-        config.addinivalue_line("markers", f"{name}: {words}")
+    """One torch thread per worker, so that workers do not wait for each other."""
     if os.environ.get("PYTEST_XDIST_WORKER"):
         torch.set_num_threads(1)
 
