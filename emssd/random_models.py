@@ -68,8 +68,8 @@ def _experts(**extra: Any) -> dict[str, Any]:
     return _heads(num_experts_per_tok=2, moe_intermediate_size=32, **extra)
 
 
-_GPT2_SHAPE = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_inner": 64, "n_positions": LEARNED_LIMIT}
-_OPT_SHAPE = {
+_GPT2_SHAPE: dict[str, Any] = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_inner": 64, "n_positions": LEARNED_LIMIT}
+_OPT_SHAPE: dict[str, Any] = {
     "hidden_size": 32,
     "word_embed_proj_dim": 32,
     "ffn_dim": 64,
@@ -77,8 +77,14 @@ _OPT_SHAPE = {
     "num_attention_heads": 4,
     "max_position_embeddings": LEARNED_LIMIT,
 }
-_ALTERNATING = {"sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
-_MLA = {"q_lora_rank": 16, "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 4}
+_ALTERNATING: dict[str, Any] = {"sliding_window": WINDOW, "layer_types": ["sliding_attention", "full_attention"]}
+_MLA: dict[str, Any] = {
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 8,
+    "v_head_dim": 4,
+}
 
 _RECIPES: dict[str, RandomRecipe] = {
     "opt": RandomRecipe("opt", 0, _OPT_SHAPE),
@@ -87,33 +93,42 @@ _RECIPES: dict[str, RandomRecipe] = {
     "llama": RandomRecipe("llama", 0, _heads()),
     "mistral": RandomRecipe("mistral", 0, _heads(sliding_window=WINDOW)),
     "gemma": RandomRecipe("gemma", 0, _heads(), embedding_std=0.15),
-    "gemma2": RandomRecipe("gemma2", 0, _heads(
-        query_pre_attn_scalar=8, attn_logit_softcapping=5.0, final_logit_softcapping=15.0, **_ALTERNATING), gain=2.5, embedding_std=0.15),
-    "gemma3": RandomRecipe("gemma3_text", 2, _heads(query_pre_attn_scalar=8, **_ALTERNATING), gain=2.5, embedding_std=0.15),
+    "gemma2": RandomRecipe(
+        "gemma2",
+        0,
+        _heads(query_pre_attn_scalar=8, attn_logit_softcapping=5.0, final_logit_softcapping=15.0, **_ALTERNATING),
+        gain=2.5,
+        embedding_std=0.15,
+    ),
+    "gemma3": RandomRecipe(
+        "gemma3_text", 2, _heads(query_pre_attn_scalar=8, **_ALTERNATING), gain=2.5, embedding_std=0.15
+    ),
     "qwen2": RandomRecipe("qwen2", 0, _no_head_dim()),
     "qwen3": RandomRecipe("qwen3", 0, _heads()),
     "glm": RandomRecipe("glm", 0, _heads()),
     "glm4": RandomRecipe("glm4", 1, _heads()),
     "phi": RandomRecipe("phi", 4, _no_head_dim()),
     "phi3": RandomRecipe("phi3", 1, _no_head_dim(original_max_position_embeddings=ROTARY_LIMIT)),
-    "gpt-neox": RandomRecipe("gpt_neox", 3, {
-        key: value for key, value in _no_head_dim().items() if key != "num_key_value_heads"}, gain=3.2),
+    "gpt-neox": RandomRecipe(
+        "gpt_neox", 3, {key: value for key, value in _no_head_dim().items() if key != "num_key_value_heads"}, gain=3.2
+    ),
     "gptj": RandomRecipe("gptj", 0, {**_GPT2_SHAPE, "n_positions": ROTARY_LIMIT, "rotary_dim": 4}, gain=2.5),
     "olmo2": RandomRecipe("olmo2", 1, _no_head_dim(), gain=2.5, embedding_std=0.4),
     "olmo3": RandomRecipe("olmo3", 1, _no_head_dim(**_ALTERNATING), embedding_std=0.4),
-    "granite": RandomRecipe("granite", 0, _no_head_dim(
-        attention_multiplier=0.4, residual_multiplier=0.8, embedding_multiplier=1.2)),
+    "granite": RandomRecipe(
+        "granite", 0, _no_head_dim(attention_multiplier=0.4, residual_multiplier=0.8, embedding_multiplier=1.2)
+    ),
     "starcoder2": RandomRecipe("starcoder2", 1, _no_head_dim(sliding_window=WINDOW)),
     "cohere": RandomRecipe("cohere", 0, _no_head_dim(logit_scale=1.0)),
-    "cohere2": RandomRecipe("cohere2", 0, _heads(logit_scale=1.0, **_ALTERNATING)),
+    "cohere2": RandomRecipe("cohere2", 2, _heads(logit_scale=1.0, **_ALTERNATING)),
     "smollm3": RandomRecipe("smollm3", 0, _no_head_dim(no_rope_layers=[1, 0])),
     "helium": RandomRecipe("helium", 0, _heads()),
-    "ernie4-5": RandomRecipe("ernie4_5", 0, _heads()),
+    "ernie4-5": RandomRecipe("ernie4_5", 4, _heads()),
     "exaone4": RandomRecipe("exaone4", 0, _heads(**_ALTERNATING), gain=2.5, embedding_std=0.4),
     "seed-oss": RandomRecipe("seed_oss", 0, _heads()),
     "mixtral": RandomRecipe("mixtral", 0, _experts(num_local_experts=4)),
     "qwen3-moe": RandomRecipe("qwen3_moe", 0, _experts(num_experts=4)),
-    "olmoe": RandomRecipe("olmoe", 0, _no_head_dim(num_experts=4, num_experts_per_tok=2)),
+    "olmoe": RandomRecipe("olmoe", 2, _no_head_dim(num_experts=4, num_experts_per_tok=2)),
     "gpt-oss": RandomRecipe("gpt_oss", 0, _experts(num_local_experts=4, **_ALTERNATING)),
     "deepseek-v3": RandomRecipe("deepseek_v3", 0, _no_head_dim(kv_heads=4, first_k_dense_replace=2, **_MLA)),
 }
@@ -145,8 +160,13 @@ def random_model(
     if max_positions is not None:
         limit = "n_positions" if "n_positions" in entries else "max_position_embeddings"
         entries[limit] = max_positions
-    model = build_random(recipe.model_type, entries, recipe.seed if seed is None else seed,
-                         gain=recipe.gain, embedding_std=recipe.embedding_std)
+    model = build_random(
+        recipe.model_type,
+        entries,
+        recipe.seed if seed is None else seed,
+        gain=recipe.gain,
+        embedding_std=recipe.embedding_std,
+    )
     return model.to(dtype=dtype)
 
 
@@ -176,8 +196,11 @@ def sensitise(model: PreTrainedModel, seed: int, gain: float = _GAIN, embedding_
     Each parameter has its own random stream (seed and place in the sorted names), so a release of transformers that
     initialises in another order gives the same model.
     """
-    kinds = {f"{owner}.{name}" if owner else name: module
-             for owner, module in model.named_modules() for name, _ in module.named_parameters(recurse=False)}
+    kinds = {
+        f"{owner}.{name}" if owner else name: module
+        for owner, module in model.named_modules()
+        for name, _ in module.named_parameters(recurse=False)
+    }
     head = model.get_output_embeddings()
     with torch.no_grad():
         for index, (name, parameter) in enumerate(sorted(model.named_parameters())):

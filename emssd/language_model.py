@@ -1,0 +1,163 @@
+"""A loaded model as the rest of the package sees it: what it can be fed, how text becomes ids, what it is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import transformers
+from transformers import PreTrainedModel
+
+from emssd.embedded import weights_checksum
+from emssd.errors import PromptError
+from emssd.self_check import SelfCheckReport, context_length, layer_windows
+
+
+@dataclass
+class LanguageModel:
+    """A causal language model, ready to decode.
+
+    Args:
+        model: the plain transformers model, whose own `generate` works.
+        hooked: a copy that shares its weights and runs our attention.
+        tokenizer: None means that prompts are token ids.
+        name: what it was loaded as.
+        path: a folder in transformers' own format, or None.
+        report: what the self-check measured; None if it was skipped.
+    """
+
+    model: PreTrainedModel
+    hooked: PreTrainedModel
+    tokenizer: Any = None
+    name: str = "model"
+    path: Path | None = None
+    report: SelfCheckReport | None = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where the first parameter lives."""
+        return next(self.model.parameters()).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Number format of the weights."""
+        return next(self.model.parameters()).dtype
+
+    @property
+    def context_length(self) -> int | None:
+        """Positions that can be fed, so one more token can be emitted; None if the configuration has no limit."""
+        return context_length(self.model)
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the output embedding: ids 0..vocab_size-1 exist, padding included."""
+        return _vocabulary(self.model)
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        """Ids that end a row: the generation configuration's, else the configuration's, else none."""
+        found = self._special_id("eos_token_id")
+        if found is None:
+            return ()
+        return tuple(found) if isinstance(found, (list, tuple)) else (int(found),)
+
+    @property
+    def bos_token_id(self) -> int | None:
+        """The id that starts a text, which an empty prompt is fed as; None if the model has none."""
+        found = self._special_id("bos_token_id")
+        return found if isinstance(found, int) and 0 <= found < self.vocab_size else None
+
+    @property
+    def pad_token_id(self) -> int:
+        """The id that padded inputs show; 0 if the model has none. Never inspected."""
+        found = self._special_id("pad_token_id")
+        return found if isinstance(found, int) and 0 <= found < self.vocab_size else 0
+
+    def _special_id(self, entry: str) -> Any:
+        own = getattr(getattr(self.model, "generation_config", None), entry, None)
+        return own if own is not None else getattr(self.model.config.get_text_config(), entry, None)
+
+    def encode(self, text: str, chat: bool = False) -> list[int]:
+        """Token ids of a text with the tokenizer's special tokens; `chat` wraps it as one user turn.
+
+        Raises:
+            PromptError: there is no tokenizer, or no chat template where one is asked for.
+        """
+        if self.tokenizer is None:
+            raise PromptError(f"{self.name} has no tokenizer: give token ids instead of text.")
+        if not chat:
+            return list(self.tokenizer(text)["input_ids"])
+        if not getattr(self.tokenizer, "chat_template", None):
+            raise PromptError(f"The tokenizer of {self.name} has no chat template: leave out the chat option.")
+        turns = [{"role": "user", "content": text}]
+        wrapped = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        return list(self.tokenizer(wrapped, add_special_tokens=False)["input_ids"])
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Text of token ids without special tokens; the ids themselves where there is no tokenizer."""
+        if self.tokenizer is None:
+            return " ".join(map(str, token_ids))
+        ids = list(token_ids)
+        return str(self.tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def token_text(self, token_id: int) -> str:
+        """One token as it is shown alone, special ones included; a piece of a character as its vocabulary entry."""
+        if self.tokenizer is None:
+            return str(token_id)
+        piece = self.tokenizer.convert_ids_to_tokens(token_id)
+        if piece is None:
+            return f"<{token_id}>"
+        if "\u2581" in piece:  # how sentencepiece writes a space
+            return str(piece).replace("\u2581", " ")
+        text = str(self.tokenizer.decode([token_id], clean_up_tokenization_spaces=False))
+        return str(piece) if "\ufffd" in text or not text else text
+
+    def description(self) -> dict[str, Any]:
+        """The model as plain data: what a trace stores and what FLOPs and bytes are computed from."""
+        checksum = weights_checksum(self.path) if self.path else None
+        return {"name": self.name, **describe(self.model), "checksum": checksum}
+
+
+def describe(model: PreTrainedModel) -> dict[str, Any]:
+    """Architecture, sizes, layer types and versions of a transformers model, JSON-ready."""
+    config = model.config.get_text_config()
+
+    def first(*entries: str) -> Any:
+        return next((value for entry in entries if (value := getattr(config, entry, None)) is not None), None)
+
+    hidden, heads = int(config.hidden_size), int(config.num_attention_heads)
+    latent = hasattr(config, "qk_nope_head_dim")  # compressed keys: their width is a sum, values have their own
+    head_dim = config.qk_nope_head_dim + config.qk_rope_head_dim if latent else first("head_dim") or hidden // heads
+    windows = layer_windows(config)
+    head = model.get_output_embeddings()
+    return {
+        "architecture": type(model).__name__,
+        "parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "layers": int(config.num_hidden_layers),
+        "heads": heads,
+        "kv_heads": 1 if getattr(config, "multi_query", False) else int(first("num_key_value_heads") or heads),
+        "head_dim": int(head_dim),
+        "value_head_dim": int(config.v_head_dim if latent else head_dim),
+        "hidden": hidden,
+        "intermediate": int(first("intermediate_size", "ffn_dim", "n_inner") or 4 * hidden),
+        "expert_intermediate": first("moe_intermediate_size"),
+        "experts": first("num_local_experts", "num_experts", "n_routed_experts"),
+        "experts_per_token": first("num_experts_per_tok"),
+        "vocab": _vocabulary(model),
+        "dtype": str(next(model.parameters()).dtype).removeprefix("torch."),
+        "device": str(next(model.parameters()).device),
+        "tied_embeddings": head is not None and model.get_input_embeddings().weight is head.weight,
+        "layer_types": ["full_attention" if window is None else "sliding_attention" for window in windows],
+        "sliding_window": next((window for window in windows if window is not None), None),
+        "context_length": context_length(model),
+        "transformers": transformers.__version__,
+        "torch": torch.__version__,
+    }
+
+
+def _vocabulary(model: PreTrainedModel) -> int:
+    head = model.get_output_embeddings()
+    return int(model.config.get_text_config().vocab_size if head is None else head.weight.shape[0])
