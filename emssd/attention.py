@@ -29,7 +29,9 @@ from emssd.layouts import RowPlan, StepPlan
 
 ATTENTION_NAME = "emssd"
 # Handed over by transformers, without a meaning for us: we mask and place tokens by the plan.
-IGNORED_ARGUMENTS = frozenset({"is_causal", "position_ids", "cache_position", "use_cache", "output_attentions"})
+IGNORED_ARGUMENTS = frozenset(
+    {"is_causal", "position_ids", "cache_position", "use_cache", "output_attentions", "output_router_logits"}
+)
 
 
 @dataclass(frozen=True)
