@@ -1,0 +1,267 @@
+"""The command line: `python -m emssd COMMAND`. Arguments are checked here; the work is done in `commands`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NoReturn
+
+from emssd import __version__
+from emssd.config import METHODS
+from emssd.errors import ConfigError, EmssdError
+
+DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+DEFAULT_MODEL = "smollm2-135m"
+DEFAULT_BATCH = 8
+
+DESCRIPTION = """\
+EMS-SD: batched speculative decoding without padding. Decode prompts, compare methods, look inside.
+
+Start here:
+  python -m emssd doctor
+  python -m emssd generate --prompt "The capital of France is"
+  python -m emssd compare --batch-size 4 --max-new-tokens 32
+"""
+EPILOG = "Exit codes: 0 done, 1 a check failed (for example outputs differ), 2 bad usage or input, 130 interrupted."
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser whose complaints are ordinary errors of this package."""
+
+    def error(self, message: str) -> NoReturn:
+        """Raise ConfigError instead of printing the usage and leaving."""
+        raise ConfigError(f"{message}. See: {self.prog} --help")
+
+
+def at_least_one(text: str) -> int:
+    """A whole number from 1, for argparse."""
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1, not {text!r}")
+    return number
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: arguments without the program's name; None takes the process's own.
+
+    Returns:
+        The exit code: 0 done, 1 a check failed, 2 bad usage or input, 130 interrupted.
+    """
+    try:
+        args = build_parser().parse_args(argv)
+        args.wait_policy_set = set_wait_policy()
+        if "tqdm" not in sys.modules and (not sys.stderr.isatty() or getattr(args, "quiet", False)):
+            os.environ.setdefault("TQDM_DISABLE", "1")  # the bars of libraries
+        return int(args.run(args))
+    except EmssdError as error:
+        _complain("error", error)
+        return BAD_INPUT
+    except AssertionError as error:
+        if type(error).__name__ != "InvariantError":
+            raise
+        _complain("check failed", error)
+        return FAILED
+    except KeyboardInterrupt:
+        _complain("interrupted", "stopped before the end.")
+        return INTERRUPTED
+    except BrokenPipeError:
+        # the reader of our output has gone: keep Python from complaining when it closes stdout
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except SystemExit as leaving:  # --help and --version
+        return leaving.code if isinstance(leaving.code, int) else DONE
+
+
+def set_wait_policy() -> bool:
+    """Let OpenMP workers sleep while they wait, where nobody has decided it: spinning slows everything down.
+
+    Returns:
+        Whether this took effect; it is too late once torch is loaded.
+    """
+    if "torch" in sys.modules or "OMP_WAIT_POLICY" in os.environ:
+        return False
+    os.environ["OMP_WAIT_POLICY"] = "PASSIVE"
+    return True
+
+
+def _complain(kind: str, error: object) -> None:
+    print(f"emssd: {kind}: {' '.join(str(error).split())}", file=sys.stderr)
+
+
+def build_parser() -> Parser:
+    """The whole command line."""
+    parser = Parser(
+        "emssd", description=DESCRIPTION, epilog=EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--version", action="version", version=f"emssd {__version__}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+
+    def command(name: str, summary: str, example: str) -> Parser:
+        added = commands.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            epilog=f"Example:\n  python -m emssd {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        added.set_defaults(run=_lazy(name))
+        return added
+
+    _add_generate(command)
+    _add_compare(command)
+    _add_record(command)
+    replay = command("replay", "rerun a trace and name the first step that differs", "replay run.json")
+    replay.add_argument("trace", metavar="TRACE", help="trace file")
+    replay.add_argument("--model", help="run on this model (default: the one named in the trace)")
+    replay.add_argument("--draft-model", metavar="NAME", help="draft with this model (default: the trace's)")
+    _add_machine(replay, dtype=None)
+    diff = command("diff", "compare two traces (exit 1 if they differ)", "diff a.json b.json")
+    diff.add_argument("left", metavar="A", help="trace file")
+    diff.add_argument("right", metavar="B", help="trace file")
+    doctor = command("doctor", "say what works on this machine, and what to do about what does not", "doctor")
+    doctor.add_argument("--model", default=DEFAULT_MODEL, help="model of the self-check (default: %(default)s)")
+    _add_machine(doctor)
+    return parser
+
+
+Command = Callable[[str, str, str], Parser]
+
+
+def _lazy(name: str) -> Callable[[argparse.Namespace], int]:
+    """The command's function, loaded when it is run, so that help and diff need no torch."""
+
+    def run(args: argparse.Namespace) -> int:
+        if name == "diff":
+            return diff_command(args)
+        if name == "doctor":
+            from emssd.doctor import doctor_command
+
+            return doctor_command(args)
+        from emssd import commands
+
+        return int(getattr(commands, f"{name}_command")(args))
+
+    return run
+
+
+def diff_command(args: argparse.Namespace) -> int:
+    """Compare two trace files: 0 if the runs did the same, else 1."""
+    from emssd.trace import GenerationTrace
+    from emssd.trace_diff import compare_traces, diff_lines
+
+    left, right = GenerationTrace.from_json(Path(args.left)), GenerationTrace.from_json(Path(args.right))
+    comparison = compare_traces(left, right)
+    print("\n".join(diff_lines(comparison, args.left, args.right, max(len(left.rows), len(right.rows)))))
+    return DONE if comparison.same else FAILED
+
+
+def _add_generate(command: Command) -> None:
+    parser = command(
+        "generate",
+        "decode prompts with one method",
+        'generate --prompt "The capital of France is" --method ems-sd --json run.json',
+    )
+    _add_common(parser, batch_size=None)
+    parser.add_argument("--json", metavar="FILE", help='save the trace; "-" prints it instead of the texts')
+
+
+def _add_compare(command: Command) -> None:
+    parser = command(
+        "compare",
+        "run all methods on the same prompts and check every output",
+        "compare --batch-size 8 --max-new-tokens 64 --repeats 3",
+    )
+    _add_common(parser, batch_size=DEFAULT_BATCH)
+    parser.add_argument(
+        "--repeats", type=at_least_one, default=1, metavar="N", help="timed runs of each method (default: 1)"
+    )
+    parser.add_argument("--json", metavar="FILE", help='save the results; "-" prints them instead of the table')
+    parser.add_argument("--with-traces", action="store_true", help="put the traces into the --json file too")
+    parser.add_argument(
+        "--save-outputs", metavar="FILE", help="save plain decoding's outputs, to give to --against later"
+    )
+    parser.add_argument(
+        "--against",
+        metavar="FILE",
+        help="decode the prompts of this file and compare with its outputs "
+        "(JSON lines: prompt_token_ids, output_token_ids)",
+    )
+
+
+def _add_record(command: Command) -> None:
+    parser = command("record", "decode prompts and write the trace", 'record run.json --prompt "Once upon a time"')
+    parser.add_argument("out", metavar="OUT", nargs="?", help='trace file; "-" prints it')
+    _add_common(parser, batch_size=None)
+    parser.add_argument("--json", metavar="FILE", help="another way to name OUT")
+
+
+def _add_common(parser: argparse.ArgumentParser, batch_size: int | None) -> None:
+    prompts = parser.add_argument_group("prompts")
+    prompts.add_argument("--prompt", action="append", metavar="TEXT", help="a prompt; may be repeated")
+    prompts.add_argument(
+        "--prompts",
+        action="append",
+        metavar="FILE",
+        help='.txt (one a line) or .jsonl ("prompt" or "turns"); "-" reads lines from stdin',
+    )
+    prompts.add_argument("--chat", action="store_true", help="put prompts into the model's chat template")
+    method = parser.add_argument_group("method")
+    method.add_argument("--method", choices=tuple(METHODS), help="default: ems-sd")
+    method.add_argument(
+        "--drafter",
+        choices=("none", "prompt-lookup", "draft-model"),
+        help="default: prompt-lookup; none drafts nothing",
+    )
+    method.add_argument("--draft-model", metavar="NAME", help="model that drafts; its tokenizer must be the target's")
+    method.add_argument("--num-draft-tokens", type=int, default=7, metavar="K", help="drafts a step (default: 7)")
+    method.add_argument(
+        "--ngram-size", type=int, default=2, metavar="N", help="prompt lookup: tokens of the key (default: 2)"
+    )
+    method.add_argument(
+        "--lookup",
+        choices=("prompt", "context"),
+        default="prompt",
+        help="prompt lookup: where to look (default: prompt)",
+    )
+    run = parser.add_argument_group("run")
+    size = "all prompts" if batch_size is None else str(batch_size)
+    run.add_argument("--model", default=DEFAULT_MODEL, help="name, folder or hub id (default: %(default)s)")
+    run.add_argument(
+        "--batch-size",
+        type=at_least_one,
+        default=batch_size,
+        metavar="B",
+        help=f"rows decoded together (default: {size})",
+    )
+    run.add_argument("--max-new-tokens", type=int, default=64, metavar="N", help="tokens per row (default: 64)")
+    run.add_argument(
+        "--seed", type=int, default=0, metavar="S", help="recorded with the trace; greedy decoding draws nothing"
+    )
+    run.add_argument("--check-invariants", action="store_true", help="assert the invariants of every step (slow)")
+    _add_machine(parser)
+
+
+def _add_machine(parser: argparse.ArgumentParser, dtype: str | None = "auto") -> None:
+    machine = parser.add_argument_group("machine")
+    machine.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, mps (default: auto)")
+    shown = "the trace's" if dtype is None else dtype
+    machine.add_argument(
+        "--dtype",
+        default=dtype,
+        choices=("auto", "float32", "float64", "bfloat16", "float16"),
+        help=f"number format (default: {shown})",
+    )
+    machine.add_argument("--quiet", action="store_true", help="no progress bar and no summary on stderr")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+"""What the commands share: from command-line arguments to a model, a drafter and batches of checked prompts."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import transformers
+
+from emssd.config import SpeculativeConfig
+from emssd.decoding import GenerationRun
+from emssd.drafting import Drafter, DraftModelDrafter, PromptLookupDrafter, check_same_tokenizer
+from emssd.errors import ConfigError, PromptError
+from emssd.language_model import LanguageModel
+from emssd.loading import load_model
+from emssd.prompts import default_prompts, read_prompts
+from emssd.request import Prompt, encode_prompts
+from emssd.streaming import TextPrinter, progress_bar, writer
+from emssd.trace import GenerationTrace, write_text_atomically
+
+STDOUT = "-"
+
+
+def note(text: str) -> None:
+    """One line on stderr."""
+    print(" ".join(text.split("\n")), file=sys.stderr, flush=True)
+
+
+class _Notes(logging.Handler):
+    """Shows what the package has to say while it loads, for example a first conversion."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
+
+
+@dataclass
+class Session:
+    """A command's model and settings.
+
+    Args:
+        args: the command line.
+        lm: the target model.
+        drafter: None for prompt lookup's defaults, or where nothing is drafted.
+    """
+
+    args: argparse.Namespace
+    lm: LanguageModel
+    drafter: Drafter | None
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def open(cls, args: argparse.Namespace) -> Session:
+        """Check the settings, then load the models.
+
+        Raises:
+            EmssdError: a setting is out of range, or a model cannot be loaded.
+        """
+        settings = {
+            "num_draft_tokens": args.num_draft_tokens if drafter_name(args) != "none" else 0,
+            "max_new_tokens": args.max_new_tokens,
+            "seed": args.seed,
+            "check_invariants": args.check_invariants,
+        }
+        SpeculativeConfig.for_method(args.method or "ems-sd", **settings)
+        PromptLookupDrafter(args.ngram_size, args.lookup)
+        lm = load(args.model, args)
+        return cls(args, lm, _drafter(args, lm), settings)
+
+    @property
+    def config(self) -> SpeculativeConfig:
+        """Settings of the chosen method."""
+        return SpeculativeConfig.for_method(self.args.method or "ems-sd", **self.settings)
+
+    def batches(self, prompts: Sequence[Prompt], batch_size: int | None) -> list[Batch]:
+        """Encode the prompts, report the bad ones on stderr, and group the good ones.
+
+        Raises:
+            PromptError: there are no prompts, or no good ones.
+        """
+        encoded = encode_prompts(self.lm, prompts, self.args.chat)
+        for row in sorted(encoded.problems):
+            note(f"warning: {encoded.problems[row]} This row is left out.")
+        good = [(row, ids) for row, ids in enumerate(encoded.token_ids) if ids is not None]
+        if not good:
+            raise PromptError(f"None of the {len(prompts)} prompts can be decoded.")
+        size = batch_size or len(good)
+        groups = [good[start : start + size] for start in range(0, len(good), size)]
+        return [Batch([row for row, _ in group], [ids for _, ids in group]) for group in groups]
+
+    def decode(self, batches: Sequence[Batch], shown: bool, done: Callable[[list[GenerationTrace]], None]) -> None:
+        """Decode the batches one after another, with text on stdout and progress on stderr.
+
+        Args:
+            batches: what `batches` returned.
+            shown: print the texts.
+            done: takes the traces, also the valid beginnings of them when the user interrupts.
+
+        Raises:
+            ConfigError: a batch would not fit into memory; nothing has run then.
+            KeyboardInterrupt: after `done`.
+        """
+        runs = [GenerationRun(self.lm, batch.prompts, self.config, self.drafter) for batch in batches]
+        alone = len(batches) == 1 and len(batches[0].rows) == 1
+        total = sum(request.output_limit for run in runs for request in run.requests)
+        bar = progress_bar(total, self.args.quiet or (alone and shown))
+        traces = []
+        try:
+            for run, batch in zip(runs, batches, strict=True):
+                traces.append(run.trace)
+                printer = TextPrinter(batch.rows, writer(bar) if shown else lambda piece: None, alone)
+                try:
+                    for step in run:
+                        printer.show(run.trace)
+                        bar.update(sum(row.num_emitted for row in step.rows))
+                finally:
+                    settle(self.lm, run.trace)
+                    printer.show(run.trace, ended=True)
+        finally:
+            bar.close()
+            done(traces)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Prompts decoded together; `rows` are their numbers among all prompts given."""
+
+    rows: list[int]
+    prompts: list[list[int]]
+
+
+def settle(lm: LanguageModel, trace: GenerationTrace) -> None:
+    """Cut what an interrupted step had put out but not recorded, so that the trace is valid."""
+    for row, request in enumerate(trace.rows):
+        emitted = [token for step in trace.steps for token in step.rows[row].emitted_token_ids]
+        if request.output_token_ids != emitted:
+            request.output_token_ids, request.finish_reason = emitted, None
+            request.output_text = lm.decode(emitted) if lm.tokenizer is not None else None
+
+
+def load(name: str, args: argparse.Namespace) -> LanguageModel:
+    """Load a model on the device and in the dtype asked for, without the library's own chatter."""
+    log = logging.getLogger("emssd")
+    if not args.quiet and not any(isinstance(handler, _Notes) for handler in log.handlers):
+        log.addHandler(_Notes())
+        log.setLevel(logging.INFO)
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    return load_model(name, device=args.device, dtype=args.dtype)
+
+
+def drafter_name(args: argparse.Namespace) -> str:
+    """The drafter asked for; naming a draft model asks for it."""
+    return str(args.drafter or ("draft-model" if args.draft_model else "prompt-lookup"))
+
+
+def _drafter(args: argparse.Namespace, lm: LanguageModel) -> Drafter | None:
+    name = drafter_name(args)
+    if name != "draft-model" and args.draft_model:
+        raise ConfigError(f"--draft-model goes with --drafter draft-model, not with {name}.")
+    if name == "none":
+        return None
+    if name == "prompt-lookup":
+        return PromptLookupDrafter(args.ngram_size, args.lookup)
+    if not args.draft_model:
+        raise ConfigError("--drafter draft-model needs --draft-model NAME.")
+    draft_lm = load(args.draft_model, args)
+    check_same_tokenizer(lm, draft_lm)
+    return DraftModelDrafter(draft_lm)
+
+
+def given_prompts(args: argparse.Namespace) -> list[str] | None:
+    """The prompts of the command line, in order; None if there are none.
+
+    Raises:
+        PromptError: a file cannot be read.
+    """
+    prompts = list(args.prompt or [])
+    for path in args.prompts or []:
+        prompts += read_prompts(path)
+    return prompts if args.prompt or args.prompts else None
+
+
+def shipped_prompts(number: int) -> list[str]:
+    """The first prompts that come with the package."""
+    return [entry.prompt for entry in default_prompts()[:number]]
+
+
+def check_target(path: str | None) -> None:
+    """Refuse a file that could not be written, before any work.
+
+    Raises:
+        ConfigError: its folder is missing or read-only, or it is a folder.
+    """
+    if path in (None, STDOUT):
+        return
+    target = Path(str(path))
+    folder = target.parent
+    if target.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+        raise ConfigError(f"Cannot write {target}: its folder must exist and be writable, and it must be a file.")
+
+
+def write_text(path: str, text: str) -> None:
+    """Write a result to a file, or to stdout for "-"."""
+    if path == STDOUT:
+        sys.stdout.write(text + "\n")
+        sys.stdout.flush()
+    else:
+        write_text_atomically(Path(path), text)
+
+
+def save_traces(path: str, traces: Sequence[GenerationTrace], quiet: bool) -> None:
+    """Save each batch's trace: FILE, or FILE-1, FILE-2, ... for several; "-" prints one a line."""
+    for number, trace in enumerate(traces, start=1):
+        target = path
+        if path != STDOUT and len(traces) > 1:
+            target = str(Path(path).with_name(f"{Path(path).stem}-{number}{Path(path).suffix}"))
+        write_text(target, trace.to_json())
+        if path != STDOUT and not quiet:
+            note(f"Trace written to {target}.")
