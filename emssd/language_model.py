@@ -84,17 +84,23 @@ class LanguageModel:
         """Token ids of a text with the tokenizer's special tokens; `chat` wraps it as one user turn.
 
         Raises:
-            PromptError: there is no tokenizer, or no chat template where one is asked for.
+            PromptError: there is no tokenizer, no chat template where one is asked for, or the tokenizer is not
+                this model's.
         """
         if self.tokenizer is None:
             raise PromptError(f"{self.name} has no tokenizer: give token ids instead of text.")
-        if not chat:
-            return list(self.tokenizer(text)["input_ids"])
-        if not getattr(self.tokenizer, "chat_template", None):
+        if chat and not getattr(self.tokenizer, "chat_template", None):
             raise PromptError(f"The tokenizer of {self.name} has no chat template: leave out the chat option.")
-        turns = [{"role": "user", "content": text}]
-        wrapped = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-        return list(self.tokenizer(wrapped, add_special_tokens=False)["input_ids"])
+        if chat:
+            turns = [{"role": "user", "content": text}]
+            text = self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        ids = list(self.tokenizer(text, add_special_tokens=not chat)["input_ids"])
+        if ids and max(ids) >= self.vocab_size:
+            raise PromptError(
+                f"The tokenizer of {self.name} gives the id {max(ids)}, but the model knows 0..{self.vocab_size - 1}: "
+                "give it its own tokenizer."
+            )
+        return ids
 
     def decode(self, token_ids: Sequence[int]) -> str:
         """Text of token ids without special tokens; the ids themselves where there is no tokenizer."""

@@ -24,6 +24,7 @@ from emssd.self_check import self_check as run_self_check
 __all__ = ["DTYPES", "LanguageModel", "ModelLoader", "load_model", "models_known"]
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64, "bfloat16": torch.bfloat16, "float16": torch.float16}
+TOKENIZER_FILES = ("tokenizer", "vocab", "spiece", "sentencepiece", "tekken")
 PICKLE_SUFFIXES = {".bin", ".pt", ".pth", ".ckpt"}
 
 
@@ -39,11 +40,16 @@ class ModelLoader:
     ) -> LanguageModel:
         """Load by name, folder or hub id, and check it.
 
-        device: "auto" takes CUDA, then MPS, then the CPU.
-        dtype: "auto" is float32, except for a folder or hub id on CUDA, which keeps the type it is stored in.
-        self_check: False skips the five gates; a model that they would refuse may then give wrong text.
-        Raises ConfigError (unknown name, device, dtype, unreadable folder), UnsupportedModelError (pickle weights, a
-        gate refused it), EmssdError (the embedded model is not installed).
+        Args:
+            name_or_path: one of `models_known()`, a folder, or a hub id "owner/model".
+            device: "auto" takes CUDA, then MPS, then the CPU.
+            dtype: "auto" is float32, except for a folder or hub id on CUDA, which keeps the type it is stored in.
+            self_check: False skips the five gates; a model that they would refuse may then give wrong text.
+
+        Raises:
+            ConfigError: unknown name, device or dtype, or a folder that cannot be read.
+            UnsupportedModelError: pickle weights, or a gate refuses the model.
+            EmssdError: the embedded model is not installed or its cache cannot be written.
         """
         place, number_format = _device(device), _dtype(dtype)
         name = os.fspath(name_or_path)
@@ -53,10 +59,10 @@ class ModelLoader:
             model, tokenizer = random_model(name, dtype=number_format or torch.float32), random_tokenizer()
         elif name == EMBEDDED_NAME:
             path = embedded_folder()
-            model, tokenizer = _from_folder(path, number_format or torch.float32), _tokenizer(path)
-        elif Path(name).expanduser().is_dir():
+            model, tokenizer = _from_folder(path, number_format or torch.float32), _folder_tokenizer(path)
+        elif name and Path(name).expanduser().is_dir():
             path = Path(name).expanduser()
-            model, tokenizer = _from_folder(path, number_format or _stored(place)), _tokenizer(path)
+            model, tokenizer = _from_folder(path, number_format or _stored(place)), _folder_tokenizer(path)
         elif _looks_like_hub_id(name):
             model, tokenizer = _from_hub(name, number_format or _stored(place))
         else:
@@ -70,7 +76,8 @@ class ModelLoader:
     ) -> LanguageModel:
         """Wrap a transformers model that is already built; it is not changed.
 
-        Raises UnsupportedModelError if a gate of the self-check refuses it.
+        Raises:
+            UnsupportedModelError: a gate of the self-check refuses it.
         """
         if not isinstance(hf_model, PreTrainedModel):
             raise ConfigError(f"expected a transformers model, got {type(hf_model).__name__}: use load_model(name).")
@@ -103,7 +110,7 @@ def _device(device: str | torch.device) -> torch.device:
         place = torch.device(device)
         torch.empty(0, device=place)
     except (RuntimeError, AssertionError, NotImplementedError, ValueError) as error:
-        reason = str(error).splitlines()[0]
+        reason = _first_line(error)
         raise ConfigError(f"The device {str(device)!r} cannot be used here ({reason}): try auto or cpu.") from error
     return place
 
@@ -127,7 +134,7 @@ def _move(model: PreTrainedModel, place: torch.device) -> PreTrainedModel:
     try:
         return cast(PreTrainedModel, model.to(place))
     except (RuntimeError, TypeError) as error:
-        reason = str(error).splitlines()[0]
+        reason = _first_line(error)
         raise ConfigError(f"The model does not fit on {place} ({reason}): try another device or dtype.") from error
 
 
@@ -148,7 +155,7 @@ def _from_folder(path: Path, dtype: torch.dtype | str) -> PreTrainedModel:
 
 def _from_hub(name: str, dtype: torch.dtype | str) -> tuple[PreTrainedModel, Any]:
     model = _pretrained(name, dtype, local_files_only=False)
-    return model, _tokenizer(name, local_files_only=False)
+    return model, _hub_tokenizer(name)
 
 
 def _pretrained(source: str, dtype: torch.dtype | str, local_files_only: bool) -> PreTrainedModel:
@@ -160,7 +167,7 @@ def _pretrained(source: str, dtype: torch.dtype | str, local_files_only: bool) -
             AutoModelForCausalLM.from_pretrained(source, config=config, dtype=dtype, use_safetensors=True, **safe),
         )
     except Exception as error:  # transformers, the hub client and safetensors each raise their own kinds
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        reason = _first_line(error)
         if local_files_only:
             raise ConfigError(f"The model in {source} cannot be loaded: {reason}") from error
         raise ConfigError(
@@ -169,12 +176,27 @@ def _pretrained(source: str, dtype: torch.dtype | str, local_files_only: bool) -
         ) from error
 
 
-def _tokenizer(source: str | Path, local_files_only: bool = True) -> Any:
-    """The model's tokenizer; None where it has none, then prompts are token ids."""
+def _folder_tokenizer(path: Path) -> Any:
+    """The folder's tokenizer; None where it has no tokenizer files, for which transformers makes an empty one."""
+    if not any(file.name.startswith(TOKENIZER_FILES) for file in path.iterdir()):
+        return None
     try:
-        return AutoTokenizer.from_pretrained(str(source), trust_remote_code=False, local_files_only=local_files_only)
+        return AutoTokenizer.from_pretrained(str(path), trust_remote_code=False, local_files_only=True)
+    except Exception as error:  # each tokenizer library raises its own kinds
+        raise ConfigError(f"The tokenizer in {path} cannot be loaded: {_first_line(error)}") from error
+
+
+def _hub_tokenizer(name: str) -> Any:
+    """The hub model's tokenizer; None where it has none, then prompts are token ids."""
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
     except (OSError, ValueError, KeyError, ImportError):
         return None
+    return tokenizer if len(tokenizer) > len(tokenizer.all_special_ids) else None
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def _looks_like_hub_id(name: str) -> bool:

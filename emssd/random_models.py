@@ -84,6 +84,7 @@ _MLA: dict[str, Any] = {
     "qk_nope_head_dim": 8,
     "qk_rope_head_dim": 8,
     "v_head_dim": 4,
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0},
 }
 
 _RECIPES: dict[str, RandomRecipe] = {
@@ -147,10 +148,18 @@ def random_model(
 ) -> PreTrainedModel:
     """Build the tiny model `name` ("random-llama", or "llama"), the same weights every time.
 
-    seed: another model of the same shape (a draft model, say); None takes the recipe's own seed.
-    max_positions: positions that can be fed; None takes 64 for learned and 256 for rotary positions.
-    It has no end-of-sequence id, its pad id is 0, it is in eval mode on the CPU.
-    Raises ConfigError for an unknown name.
+    Args:
+        name: a key of `RANDOM_MODELS`, with or without "random-".
+        seed: another model of the same shape (a draft model, say); None takes the recipe's own seed.
+        vocab_size: ids of the model.
+        max_positions: positions that can be fed; None takes 64 for learned and 256 for rotary positions.
+        dtype: number format of the weights.
+
+    Returns:
+        A transformers model in eval mode on the CPU, without an end-of-sequence id, pad id 0.
+
+    Raises:
+        ConfigError: the name is unknown.
     """
     key = name if name.startswith("random-") else f"random-{name}"
     if key not in RANDOM_MODELS:
@@ -181,12 +190,13 @@ def build_random(
     """A sensitive random causal LM of any transformers `model_type` with these configuration entries, float32."""
     special = {"pad_token_id": UNKNOWN_ID, "bos_token_id": None, "eos_token_id": None}
     config = AutoConfig.for_model(model_type, **{**config_entries, **special, "tie_word_embeddings": False})
+    for entry, value in special.items():  # some configurations put their own ids in the place of None
+        setattr(config, entry, value)
     with torch.random.fork_rng(devices=[]):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     sensitise(model, seed, gain, embedding_std)
-    for entry in ("eos_token_id", "bos_token_id"):
-        setattr(model.generation_config, entry, None)
-    model.generation_config.pad_token_id = UNKNOWN_ID
+    for entry, value in special.items():
+        setattr(model.generation_config, entry, value)
     return model.eval()
 
 
