@@ -67,7 +67,8 @@ class SelfCheckReport:
 def self_check(model: PreTrainedModel, hooked: PreTrainedModel, *, max_length: int | None = None) -> SelfCheckReport:
     """Run all gates on a plain model and its hooked copy; neither is changed.
 
-    max_length: longest row that will be decoded, in tokens; None takes the model's context length.
+    Args:
+        max_length: longest row that will be decoded, in tokens; None takes the model's context length.
 
     Raises:
         UnsupportedModelError: names the architecture, the gate and the reason.
