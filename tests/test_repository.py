@@ -20,9 +20,16 @@ def toml(name: str) -> dict:
     return tomllib.loads((ROOT / name).read_text(encoding="utf-8"))
 
 
+def make(*arguments: str, folder: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    """Run make as from a shell, also where these tests were themselves started by make."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    command = ["make", "--no-print-directory", *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
+
+
 def dry_run(*arguments: str) -> str:
     """What make would do, without doing it."""
-    done = subprocess.run(["make", "-n", *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    done = make("-n", *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -83,8 +90,7 @@ def test_license_is_apache_2() -> None:
 
 @needs_make
 def test_help_lists_every_target() -> None:
-    done = subprocess.run(["make", "help"], cwd=ROOT, capture_output=True, text=True, timeout=60)
-    lines = [line.split() for line in done.stdout.splitlines()]
+    lines = [line.split() for line in make("help").stdout.splitlines()]
     assert {words[0] for words in lines} == set(TARGETS)
     assert all(len(words) > 2 for words in lines)
 
@@ -113,8 +119,7 @@ def test_set_up_does_nothing_twice(tmp_path: Path) -> None:
     stamp.touch()
 
     def planned() -> str:
-        command = ["make", "-n", "setup"]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60).stdout
+        return make("-n", "setup", folder=tmp_path).stdout
 
     os.utime(stamp, (2e9, 2e9))
     assert "pip install" not in planned()
@@ -132,8 +137,7 @@ def test_old_python_is_refused_in_one_sentence(tmp_path: Path) -> None:
     old.write_text("#!/bin/sh\nexit 1\n")
     old.chmod(0o755)
     for python in (old, "no-such-python"):
-        command = ["make", "-s", "setup", f"PYTHON={python}"]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        done = make("-s", "setup", f"PYTHON={python}", folder=tmp_path)
         assert done.returncode != 0
         assert done.stdout.count("\n") == 1
         assert done.stdout.startswith("Python 3.11 or newer is needed")
