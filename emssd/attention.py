@@ -290,14 +290,19 @@ def refuse_unknown_arguments(module: nn.Module, arguments: dict[str, Any]) -> No
             )
 
 
+def share_weights(model: nn.Module) -> nn.Module:
+    """A copy with its own modules and configuration whose parameters and buffers are the given model's own tensors."""
+    shared: dict[int, Any] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
+    return copy.deepcopy(model, shared)
+
+
 def hook_model(model: nn.Module) -> nn.Module:
-    """A copy of a transformers model that shares every tensor but has its own configuration, with our attention.
+    """A weight-sharing copy of a transformers model that runs our attention.
 
     Raises:
         UnsupportedModelError: transformers cannot replace this model's attention.
     """
-    shared = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    hooked = copy.deepcopy(model, shared)
+    hooked = share_weights(model)
     name = type(model).__name__
     try:
         hooked.set_attn_implementation(ATTENTION_NAME)  # type: ignore[operator]

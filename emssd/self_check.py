@@ -14,7 +14,6 @@ Letters: T packed tokens, V vocabulary.
 
 from __future__ import annotations
 
-import copy
 import inspect
 import time
 from collections import Counter
@@ -25,7 +24,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from emssd.attention import ATTENTION_NAME, AttentionCall
+from emssd.attention import ATTENTION_NAME, AttentionCall, share_weights
 from emssd.errors import UnsupportedModelError
 from emssd.kv_cache import KVStore
 from emssd.layouts import prefill_plan
@@ -200,7 +199,7 @@ def check_numbers(model: PreTrainedModel, texts: list[list[int]], packed: list[T
     Returns the error as a share of the largest logit: the worst token's; in half precision the upper quartile's,
     because there a mixture of experts may rightly choose another expert for a few tokens.
     """
-    eager = share_weights(model).eval()
+    eager = cast(PreTrainedModel, share_weights(model)).eval()
     eager.set_attn_implementation("eager")
     device, dtype = next(model.parameters()).device, next(model.parameters()).dtype
     gaps, scale = [], 1e-30
@@ -271,12 +270,6 @@ def _probe_texts(model: PreTrainedModel, lengths: list[int]) -> list[list[int]]:
     vocabulary = int(model.config.get_text_config().vocab_size)
     stream = torch.Generator().manual_seed(0)
     return [torch.randint(vocabulary, (length,), generator=stream).tolist() for length in lengths]
-
-
-def share_weights(model: PreTrainedModel) -> PreTrainedModel:
-    """A copy with its own modules and configuration whose parameters and buffers are the given model's own tensors."""
-    shared: dict[int, Any] = {id(tensor): tensor for tensor in (*model.parameters(), *model.buffers())}
-    return cast(PreTrainedModel, copy.deepcopy(model, shared))
 
 
 def context_length(model: PreTrainedModel) -> int | None:
