@@ -8,7 +8,7 @@ Counts are for one full-attention layer.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from emssd.layouts import RowPlan, StepPlan
@@ -37,6 +37,8 @@ class StepAccount:
     kv_slots_allocated: int
     holes_total: int
     attention_launches: int
+    extra: dict[str, Any] = field(default_factory=dict)
+    """Unknown fields of a trace that was read."""
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as stored in a trace."""
@@ -46,6 +48,7 @@ class StepAccount:
             "kv_slots_allocated": self.kv_slots_allocated,
             "holes_total": self.holes_total,
             "attention_launches": self.attention_launches,
+            **self.extra,
         }
 
 

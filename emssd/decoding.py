@@ -22,7 +22,7 @@ from emssd.loading import LanguageModel
 from emssd.memory import check_memory
 from emssd.model_runner import ModelRunner
 from emssd.request import Prompt, Request, encode_prompts
-from emssd.trace import GenerationTrace, RequestTrace, RowTrace, StepTrace
+from emssd.trace import GenerationTrace, RequestTrace, RowTrace, StepTrace, next_kind
 from emssd.verification import verify_greedy
 
 
@@ -350,15 +350,6 @@ class GenerationRun(Iterator[StepTrace]):
         for token in token_ids:
             if str(token) not in trace.tokens:
                 trace.tokens[str(token)] = self.lm.token_text(token)
-
-
-def next_kind(num_drafted: int, num_accepted: int, num_emitted: int) -> str | None:
-    """What the target's own token of a step is; None where an accepted end of sequence left no room for one."""
-    if num_emitted <= num_accepted:
-        return None
-    if num_drafted == 0:
-        return "plain"
-    return "bonus" if num_accepted == num_drafted else "recovered"
 
 
 def real_tokens(plan: StepPlan) -> list[int]:

@@ -139,18 +139,19 @@ class Layout(Protocol):
         ...
 
 
-def make_layout(config: SpeculativeConfig, pad_token_id: int = 0) -> Layout:
-    """The layout that a configuration names."""
-    return BatchLayout(config.cache_layout, config.input_layout, pad_token_id)
+def make_layout(config: SpeculativeConfig, pad_token_id: int = 0, with_masks: bool = True) -> Layout:
+    """The layout that a configuration names. Without masks no `key_positions` are made: nobody will run the plans."""
+    return BatchLayout(config.cache_layout, config.input_layout, pad_token_id, with_masks)
 
 
 class BatchLayout:
     """The paper's 2 x 2: cache padded or ragged, inputs padded or packed (section 3 of the paper; Table 2)."""
 
-    def __init__(self, cache: CacheLayout, inputs: InputLayout, pad_token_id: int = 0) -> None:
+    def __init__(self, cache: CacheLayout, inputs: InputLayout, pad_token_id: int = 0, with_masks: bool = True) -> None:
         self.cache = cache
         self.inputs = inputs
         self.pad_token_id = pad_token_id
+        self.with_masks = with_masks
 
     def start(self, prompt_lengths: Sequence[int]) -> list[Row]:
         """Rows after prefill. A padded cache starts every row at the longest prompt's end."""
@@ -204,7 +205,7 @@ class BatchLayout:
             num_drafted=len(drafts),
             prompt_pads=row.prompt_pads,
             holes=len(row.holes),
-            key_positions=None if self.cache == "ragged" else key_positions(row, real, pads),
+            key_positions=key_positions(row, real, pads) if self.cache == "padded" and self.with_masks else None,
         )
 
     def _plan_finished(self, row: Row, width: int) -> RowPlan:

@@ -144,7 +144,10 @@ class GenerationTrace:
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """The trace as JSON text; with `path` it is also written there, whole or not at all."""
-        text = json.dumps(self.to_dict(), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        data = self.to_dict()
+        text = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        if not _is_utf8(text):  # half of a surrogate pair: only as an escape can it be written to a file
+            text = json.dumps(data, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
         if path is not None:
             write_text_atomically(Path(path), text)
         return text
@@ -227,17 +230,39 @@ class GenerationTrace:
         return sum(end.next_slot - start.next_slot for start, end in zip(first, last, strict=True))
 
 
+def next_kind(num_drafted: int, num_accepted: int, num_emitted: int) -> str | None:
+    """What the target's own token of a step is; None where an accepted end of sequence left no room for one."""
+    if num_emitted <= num_accepted:
+        return None
+    if num_drafted == 0:
+        return "plain"
+    return "bonus" if num_accepted == num_drafted else "recovered"
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def write_text_atomically(path: Path, text: str) -> None:
     """Write a file so that a reader sees the old one or the new one, never half of it.
 
     Raises:
         TraceError: the folder does not exist or cannot be written.
     """
+    temporary = None
     try:
         handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
         os.chmod(temporary, 0o644)
         os.replace(temporary, path)
+        temporary = None
     except OSError as error:
         raise TraceError(f"Cannot write {path}: {error.strerror or error}.") from error
+    finally:
+        if temporary is not None:
+            os.unlink(temporary)

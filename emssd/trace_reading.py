@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,13 @@ from typing import Any
 from emssd.accounting import StepAccount, step_account
 from emssd.config import METHODS, SpeculativeConfig
 from emssd.errors import ConfigError, TraceError
-from emssd.layouts import RowPlan, StepPlan, make_layout, output_limits, prefill_plan
-from emssd.trace import SCHEMA, GenerationTrace, RequestTrace, RowTrace, StepTrace
+from emssd.layouts import Row, RowPlan, StepPlan, make_layout, output_limits, prefill_plan
+from emssd.trace import PHASES, SCHEMA, GenerationTrace, RequestTrace, RowTrace, StepTrace, next_kind
 
 MAX_BYTES = 256 * 2**20
 MAX_DEPTH = 12
+MODEL_TEXTS = ("name", "architecture", "dtype", "device")
+MODEL_COUNTS = ("parameters", "layers", "heads", "kv_heads", "head_dim", "hidden", "vocab")
 FINISH_REASONS = ("eos", "length", "context", None)
 NEXT_KINDS = ("bonus", "recovered", "plain", None)
 
@@ -32,11 +35,13 @@ def read_trace(source: str | os.PathLike[str]) -> GenerationTrace:
     if len(text) > MAX_BYTES:
         raise TraceError(f"The trace is larger than {MAX_BYTES // 2**20} MiB: record fewer rows or steps.")
     try:
-        data = json.loads(text, parse_constant=_refuse_constant)
+        data = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
     except RecursionError:
         raise TraceError("The trace is nested too deeply to be one of ours.") from None
     except json.JSONDecodeError as error:
         raise TraceError(f"Not JSON: {error.msg} in line {error.lineno}, column {error.colno}.") from None
+    except ValueError:  # whole numbers of thousands of digits
+        raise TraceError("The trace holds a number that is too large to be one of ours.") from None
     _check_depth(data)
     trace = _trace(data)
     check_consistency(trace)
@@ -60,6 +65,13 @@ def _read_text(source: str | os.PathLike[str]) -> str:
 
 def _refuse_constant(name: str) -> None:
     raise TraceError(f"The trace holds {name}, which is not a JSON number.")
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise TraceError(f"The trace holds {text[:60]}, which is too large to be one of ours.")
+    return number
 
 
 def _check_depth(data: Any) -> None:
@@ -120,8 +132,11 @@ class _Reader:
         return list(self.take(name, lambda value: isinstance(value, list), "a list"))
 
     def seconds(self, name: str) -> dict[str, float]:
-        good = lambda table: isinstance(table, dict) and all(_is_time(value) for value in table.values())  # noqa: E731
-        return dict(self.take(name, good, "an object of numbers from 0"))
+        table = self.take(name, lambda value: isinstance(value, dict), "an object of numbers from 0")
+        phases = _Reader(table, f"{self.path}{name}")
+        for phase in {*PHASES, *table}:
+            phases.take(phase, _is_time, "a number from 0")
+        return dict(table)
 
 
 def _is_count(value: Any) -> bool:
@@ -150,9 +165,9 @@ def _trace(data: Any) -> GenerationTrace:
     trace = GenerationTrace(
         config=reader.table("config"),
         method=method,
-        drafter=reader.table("drafter"),
+        drafter=_described(reader.table("drafter"), "drafter", ("name",), ()),
         attention=reader.text("attention"),
-        model=reader.table("model"),
+        model=_described(reader.table("model"), "model", MODEL_TEXTS, MODEL_COUNTS),
         rows=[_request(item, f"rows[{row}]") for row, item in enumerate(reader.list("rows"))],
         steps=[_step(item, f"steps[{index}]") for index, item in enumerate(reader.list("steps"))],
         tokens=tokens,
@@ -161,6 +176,19 @@ def _trace(data: Any) -> GenerationTrace:
     )
     trace.extra = reader.rest
     return trace
+
+
+def _described(table: dict[str, Any], path: str, texts: Sequence[str], counts: Sequence[str]) -> dict[str, Any]:
+    """A description as it is, once the fields that others rely on are known to be there."""
+    reader = _Reader(table, path)
+    for name in texts:
+        reader.text(name)
+    for name in counts:
+        reader.count(name)
+    for name in ("context_length", "pad_token_id"):
+        if reader.rest.get(name) is not None:
+            reader.count(name)
+    return table
 
 
 def _request(data: Any, path: str) -> RequestTrace:
@@ -199,7 +227,21 @@ def _forward(data: Any, path: str) -> dict[str, Any]:
 
 def _account(data: Any, path: str) -> StepAccount:
     reader = _Reader(data, path)
-    return StepAccount(**{field.name: reader.rest.get(field.name) for field in fields(StepAccount)})  # type: ignore[arg-type]
+    account = StepAccount(
+        input_rows=reader.table("input_rows"),
+        kv_slots_scanned=reader.table("kv_slots_scanned"),
+        kv_slots_allocated=reader.count("kv_slots_allocated"),
+        holes_total=reader.count("holes_total"),
+        attention_launches=reader.count("attention_launches"),
+        extra=reader.rest,
+    )
+    tables = {"input_rows": account.input_rows}
+    tables |= {f"kv_slots_scanned.{mode}": kinds for mode, kinds in account.kv_slots_scanned.items()}
+    for name, kinds in tables.items():
+        counts = _Reader(kinds, f"{path}.{name}")
+        for kind in kinds:
+            counts.count(kind)
+    return account
 
 
 def _row(data: Any, path: str) -> RowTrace:
@@ -262,6 +304,8 @@ def check_consistency(trace: GenerationTrace) -> None:
     Raises:
         TraceError: names the first field that differs from what the layout says.
     """
+    config = read_config(trace.config)
+    _expect("method", trace.method, config.method)
     for step, plan, account in replay_layout(trace):
         for row, planned in zip(step.rows, plan.rows, strict=True):
             path = f"steps[{step.index}].rows[{row.row}]"
@@ -276,25 +320,29 @@ def check_consistency(trace: GenerationTrace) -> None:
             ):
                 shown, right = getattr(row, name), getattr(planned, name)
                 _expect(f"{path}.{name}", shown, list(right) if isinstance(right, tuple) else right)
-        _expect(
-            f"steps[{step.index}].account",
-            step.account.to_dict() if _whole(step.account) else None,
-            account.to_dict(),
-        )
+        for name, right in account.to_dict().items():
+            _expect(f"steps[{step.index}].account.{name}", getattr(step.account, name), right)
+    limits = _limits(trace, config)
     for index, request in enumerate(trace.rows):
         emitted = [token for step in trace.steps for token in step.rows[index].emitted_token_ids]
         _expect(f"rows[{index}].output_token_ids", request.output_token_ids, emitted)
-        if trace.steps:
-            ended = trace.steps[-1].rows[index].finished
-            _expect(f"rows[{index}].finish_reason", request.finish_reason is not None, ended)
+        ended = bool(trace.steps) and trace.steps[-1].rows[index].finished
+        reason = _reason(emitted, config, limits[index]) if ended or config.max_new_tokens == 0 else None
+        _expect(f"rows[{index}].finish_reason", request.finish_reason, reason)
+        _expect(f"rows[{index}].finish_reason", ended or config.max_new_tokens == 0, reason is not None)
 
 
-def _whole(account: StepAccount) -> bool:
-    return (
-        isinstance(account.input_rows, dict)
-        and isinstance(account.kv_slots_scanned, dict)
-        and all(isinstance(kinds, dict) for kinds in account.kv_slots_scanned.values())
-    )
+def _limits(trace: GenerationTrace, config: SpeculativeConfig) -> list[int]:
+    lengths = [len(row.prompt_token_ids) for row in trace.rows]
+    return output_limits(lengths, config.max_new_tokens, trace.model.get("context_length"))
+
+
+def _reason(output: Sequence[int], config: SpeculativeConfig, limit: int) -> str | None:
+    if output and output[-1] in (config.eos_token_ids or ()):  # type: ignore[operator]
+        return "eos"
+    if len(output) >= config.max_new_tokens:
+        return "length"
+    return "context" if len(output) >= limit else None
 
 
 def _expect(path: str, shown: Any, right: Any) -> None:
@@ -302,28 +350,59 @@ def _expect(path: str, shown: Any, right: Any) -> None:
         raise TraceError(f"{path} is {str(shown)[:80]}, but the rest of the trace says {str(right)[:80]}.")
 
 
-def _check_verdict(path: str, row: RowTrace) -> None:
-    """The accepted run, the target's own token and their counts must fit the drafts and the target's answers."""
+def _check_ids(path: str, row: RowTrace, vocab: int) -> None:
+    for name in ("input_token_ids", "target_token_ids"):
+        largest = max(getattr(row, name), default=0)
+        if largest >= vocab:
+            raise TraceError(f"{path}.{name} holds the id {largest}, outside the vocabulary 0..{vocab - 1}.")
+
+
+def _check_verdict(path: str, row: RowTrace, eos_token_ids: Sequence[int]) -> None:
+    """The accepted run, the target's own token and their counts must follow from drafts and target's answers."""
+    if row.draft_source is not None and not row.num_drafted:
+        raise TraceError(f"{path}.draft_source is {row.draft_source}, but nothing was drafted.")
     if row.kind == "finished":
-        _expect(f"{path}.num_emitted", row.num_emitted, 0)
+        for name, right in (("num_accepted", 0), ("num_emitted", 0), ("emitted_token_ids", []), ("next_kind", None)):
+            _expect(f"{path}.{name}", getattr(row, name), right)
         _expect(f"{path}.target_token_ids", row.target_token_ids, [])
         return
-    _expect(f"{path}.num_emitted", row.num_emitted, len(row.emitted_token_ids))
+    drafts = row.draft_token_ids
+    _expect(f"{path}.num_drafted", row.num_drafted, len(drafts))
     _expect(f"{path}.target_token_ids", len(row.target_token_ids), 1 + row.num_drafted)
-    _expect(f"{path}.emitted_token_ids", row.emitted_token_ids, row.target_token_ids[: row.num_emitted])
-    if not 1 <= row.num_emitted <= row.num_accepted + 1 <= row.num_drafted + 1:
-        raise TraceError(
-            f"{path}.num_accepted is {row.num_accepted}, which does not fit {row.num_drafted} drafted and "
-            f"{row.num_emitted} emitted tokens."
-        )
-    _expect(
-        f"{path}.emitted_token_ids",
-        row.emitted_token_ids[: row.num_accepted],
-        row.draft_token_ids[: row.num_accepted],
-    )
+    accepted, ended = 0, False
+    while accepted < len(drafts) and not ended and drafts[accepted] == row.target_token_ids[accepted]:
+        ended = drafts[accepted] in eos_token_ids
+        accepted += 1
+    emitted = accepted if ended else accepted + 1
+    _expect(f"{path}.num_accepted", row.num_accepted, accepted)
+    _expect(f"{path}.num_emitted", row.num_emitted, emitted)
+    _expect(f"{path}.emitted_token_ids", row.emitted_token_ids, row.target_token_ids[:emitted])
+    _expect(f"{path}.next_kind", row.next_kind, next_kind(row.num_drafted, accepted, emitted))
 
 
-def replay_layout(trace: GenerationTrace) -> list[tuple[StepTrace, StepPlan, StepAccount]]:
+def _check_widths(path: str, step: StepTrace, config: SpeculativeConfig, places: Sequence[Row]) -> None:
+    """Counts that decide how much the layout writes: checked first, so that a small file cannot ask for much memory."""
+    live = [row for row, place in zip(step.rows, places, strict=True) if not place.finished]
+    fed = max((1 + row.num_drafted for row in live), default=0)
+    gain = max((row.num_emitted for row in live), default=0)
+    for row, place in zip(step.rows, places, strict=True):
+        where = f"{path}.rows[{row.row}]"
+        _expect(f"{where}.kind", row.kind, "finished" if place.finished else "decode")
+        most = 0 if place.finished else config.draft_length(row.row, step.index)
+        if row.num_drafted > most and not callable(config.num_draft_tokens):
+            raise TraceError(f"{where}.num_drafted is {row.num_drafted}, but config.num_draft_tokens allows {most}.")
+        source = row.draft_source
+        if source is not None and (not row.num_drafted or source + row.num_drafted > place.cache_len + 1):
+            raise TraceError(
+                f"{where}.draft_source is {source}, where the row has no {row.num_drafted} tokens to copy."
+            )
+        width = fed if config.input_layout == "padded" else 0 if place.finished else 1 + row.num_drafted
+        _expect(f"{where}.input_token_ids", f"{len(row.input_token_ids)} tokens", f"{width} tokens")
+        holes = gain - row.num_emitted if config.cache_layout == "padded" and not row.finished else 0
+        _expect(f"{where}.holes_added", f"{len(row.holes_added)} slots", f"{holes} slots")
+
+
+def replay_layout(trace: GenerationTrace) -> Iterator[tuple[StepTrace, StepPlan, StepAccount]]:
     """Each step with the plan and account that the trace's own layout gives for its drafts and emitted counts.
 
     Raises:
@@ -333,27 +412,30 @@ def replay_layout(trace: GenerationTrace) -> list[tuple[StepTrace, StepPlan, Ste
     lengths = [len(row.prompt_token_ids) for row in trace.rows]
     if trace.steps and not all(lengths):
         raise TraceError(f"rows[{lengths.index(0)}].prompt_token_ids is empty.")
-    context = trace.model.get("context_length")
-    limits = output_limits(lengths, config.max_new_tokens, context if _is_count(context) else None)
-    pad = trace.model.get("pad_token_id", 0)
-    layout = make_layout(config, pad if _is_count(pad) else 0)
+    limits = _limits(trace, config)
+    try:
+        config.check_batch(len(lengths))
+    except ConfigError as error:
+        raise TraceError(f"config: {error}") from None
+    layout = make_layout(config, trace.model.get("pad_token_id") or 0, with_masks=False)
     places = layout.start(lengths)
     most = config.max_draft_tokens
     allocated = sum(layout.capacities(lengths, limits, max(limits, default=0) if most is None else most))
-    replayed = []
     for number, step in enumerate(trace.steps):
         path = f"steps[{number}]"
         _expect(f"{path}.index", step.index, number)
         _expect(f"{path}.kind", step.kind, "decode" if number else "prefill")
         _expect(f"{path}.rows", [row.row for row in step.rows], list(range(len(places))))
         for row in step.rows:
-            _check_verdict(f"{path}.rows[{row.row}]", row)
+            _check_ids(f"{path}.rows[{row.row}]", row, trace.model["vocab"])
+            _check_verdict(f"{path}.rows[{row.row}]", row, config.eos_token_ids or ())  # type: ignore[arg-type]
         if number == 0:
             plan = prefill_plan([(row, 0, trace.rows[row].prompt_token_ids) for row in range(len(places))])
             for place, row in zip(places, step.rows, strict=True):
                 place.finished = row.finished
             new_holes: tuple[tuple[int, ...], ...] = ((),) * len(places)
         else:
+            _check_widths(path, step, config, places)
             pending = [_pending(trace.steps[number - 1], row, path) for row in step.rows]
             plan = layout.plan(places, pending, [row.draft_token_ids for row in step.rows])
             emitted = [row.num_emitted for row in step.rows]
@@ -365,8 +447,7 @@ def replay_layout(trace: GenerationTrace) -> list[tuple[StepTrace, StepPlan, Ste
             _expect(f"{where}.holes_added", row.holes_added, list(new_holes[row.row]))
             _expect(f"{where}.finished", row.finished, place.finished)
         holes = sum(len(place.holes) for place in places)
-        replayed.append((step, plan, step_account(plan, allocated, holes)))
-    return replayed
+        yield step, plan, step_account(plan, allocated, holes)
 
 
 def _pending(before: StepTrace, row: RowTrace, path: str) -> int:
