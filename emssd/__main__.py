@@ -65,6 +65,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except EmssdError as error:
         _complain("error", error)
         return BAD_INPUT
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] == "emssd":
+            raise
+        _complain("error", f"{error.name} is not installed: run `make setup`, or `pip install -e .` in the checkout.")
+        return BAD_INPUT
     except AssertionError as error:
         if type(error).__name__ != "InvariantError":
             raise

@@ -83,8 +83,8 @@ def compare_command(args: argparse.Namespace) -> int:
         prompts = shipped_prompts(args.batch_size)
     session = Session.open(args)
     batches = session.batches(prompts, args.batch_size)
-    rows = sum(len(batch.rows) for batch in batches)
-    bar = progress_bar(rows * args.max_new_tokens * (len(METHODS) * args.repeats + 1), args.quiet)
+    number = sum(len(batch.rows) for batch in batches)
+    bar = progress_bar(number * args.max_new_tokens * (len(METHODS) * args.repeats + 1), args.quiet)
 
     def progress(what: str, tokens: int) -> None:
         bar.set_description(what, refresh=False)
@@ -97,6 +97,7 @@ def compare_command(args: argparse.Namespace) -> int:
             session.settings,
             session.drafter,
             repeats=args.repeats,
+            rows=[row for batch in batches for row in batch.rows],
             progress=progress,
         )
     finally:

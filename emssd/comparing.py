@@ -178,6 +178,7 @@ def compare_methods(
     *,
     methods: Sequence[str] = tuple(METHODS),
     repeats: int = 1,
+    rows: Sequence[int] | None = None,
     progress: Progress = _silent,
 ) -> Comparison:
     """Decode the same prompts with every method and hold each row against plain decoding of that row alone.
@@ -192,6 +193,7 @@ def compare_methods(
         drafter: of the speculative methods; None is prompt lookup where K > 0.
         methods: names from `METHODS`.
         repeats: timed runs of each method.
+        rows: the number by which each prompt is reported; None counts from 0.
         progress: told what happens.
 
     Raises:
@@ -199,8 +201,9 @@ def compare_methods(
     """
     configs = {name: SpeculativeConfig.for_method(name, **settings) for name in methods}
     results = {name: MethodResult(name) for name in methods}
-    for config in configs.values():
-        GenerationRun(lm, batches[0], config, drafter)  # refuses what does not fit before anything runs
+    for batch in batches:
+        for config in configs.values():
+            GenerationRun(lm, batch, config, drafter)  # refuses what does not fit before anything runs
     for name in ("vanilla", "ems-sd"):
         _warm_up(lm, batches[0], configs.get(name), drafter)
     for repeat in range(repeats):
@@ -211,7 +214,7 @@ def compare_methods(
                 trace = run_batch(lm, batch, configs[name], drafter, partial(progress, name))
                 results[name].runs[-1].append(trace)
     comparison = Comparison(results, environment(lm), [ids for batch in batches for ids in batch], [], ())
-    _verify(lm, comparison, configs[methods[0]], progress)
+    _verify(lm, comparison, configs[methods[0]], rows or range(len(comparison.prompts)), progress)
     return comparison
 
 
@@ -237,17 +240,19 @@ def run_batch(
     return run.trace
 
 
-def _verify(lm: LanguageModel, comparison: Comparison, config: SpeculativeConfig, progress: Progress) -> None:
+def _verify(
+    lm: LanguageModel, comparison: Comparison, config: SpeculativeConfig, rows: Sequence[int], progress: Progress
+) -> None:
     """Fill in the expected outputs, and every method's differences from them."""
     run = GenerationRun(lm, comparison.prompts[:1], config, None)
     comparison.eos_token_ids = run.eos_token_ids
     compare = partial(compare_outputs, lm, max_new_tokens=config.max_new_tokens, eos_token_ids=run.eos_token_ids)
-    for row, prompt in enumerate(comparison.prompts):
+    for index, (row, prompt) in enumerate(zip(rows, comparison.prompts, strict=True)):
         expected = plain_generate(lm, prompt, config.max_new_tokens, run.eos_token_ids)
         comparison.expected.append(expected)
         progress("plain generate", len(expected))
         for result in comparison.methods.values():
-            found = [compare(prompt, expected, got, row=row) for got in result.outputs(row)]
+            found = [compare(prompt, expected, got, row=row) for got in result.outputs(index)]
             differences = [difference for difference in found if difference is not None]
             result.rows += 1
             result.differences.extend(sorted(differences, key=lambda difference: difference.near_tie)[:1])

@@ -12,7 +12,7 @@ from emssd.oracle import Difference
 LABEL_WIDTH = 29
 COLUMN_WIDTH = 15
 MISSING = "-"
-MARK = "!"
+WRONG, TIED = "!", "~"
 
 Cell = Callable[[str, dict[str, Any]], str]
 
@@ -62,12 +62,7 @@ def _sections(comparison: Comparison) -> Iterator[tuple[str, list[tuple[str, Cel
 
     def speed_up(baseline: str) -> Cell:
         def cell(name: str, summary: dict[str, Any]) -> str:
-            text = decimals(comparison.speed_up(name, baseline), 2, "x")
-            return (
-                text + f" {MARK}"
-                if comparison.methods[name].failures or comparison.methods[baseline].failures
-                else text
-            )
+            return decimals(comparison.speed_up(name, baseline), 2, "x") + _mark(comparison, name, baseline)
 
         return cell
 
@@ -134,6 +129,14 @@ def _sections(comparison: Comparison) -> Iterator[tuple[str, list[tuple[str, Cel
     )
 
 
+def _mark(comparison: Comparison, *names: str) -> str:
+    """A sign behind a speed-up between runs that did not put out the same."""
+    results = [comparison.methods[name] for name in names]
+    if any(result.failures for result in results):
+        return f" {WRONG}"
+    return f" {TIED}" if any(result.near_ties for result in results) else ""
+
+
 def _footer(comparison: Comparison) -> list[str]:
     place = comparison.environment
     repeats = len(next(iter(comparison.methods.values())).runs)
@@ -146,8 +149,12 @@ def _footer(comparison: Comparison) -> list[str]:
     ]
     kernels = {"+".join(sorted({trace.attention for trace in result.traces})) for result in comparison.methods.values()}
     lines.append(f"Attention: {', '.join(sorted(kernels))}. Total seconds include recording the trace.")
-    if any(result.failures for result in comparison.methods.values()):
-        lines.append(f"{MARK} Outputs differ from plain decoding: this speed-up does not count.")
+    if not comparison.passed:
+        lines.append(f"{WRONG} Outputs differ from plain decoding: this speed-up does not count.")
+    if any(result.near_ties for result in comparison.methods.values()):
+        lines.append(
+            f"{TIED} Outputs differ from plain decoding by rounding ties alone: other texts, so read it with care."
+        )
     return lines
 
 
@@ -174,7 +181,8 @@ def verdict(comparison: Comparison) -> str:
     results = comparison.methods.values()
     checked = sum(result.rows for result in results)
     same, ties = sum(result.identical for result in results), sum(len(result.near_ties) for result in results)
-    tail = f" and {plural(ties, 'near-tie')}" if ties else ""
+    wrong = sum(len(result.failures) for result in results)
+    tail = (f", {plural(ties, 'near-tie')}" if ties else "") + (f", {wrong} different" if wrong else "")
     return f"{same} of {checked} outputs are token-identical to plain decoding{tail}."
 
 
