@@ -59,8 +59,9 @@ def _output(path: str, number: int, text: str) -> Output:
     where = f"{path}, line {number}"
     try:
         data = json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        reason = getattr(error, "msg", "nested too deeply")
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
+        too_much = "nested too deeply" if isinstance(error, RecursionError) else "a number is too large"
+        reason = getattr(error, "msg", too_much)
         raise PromptError(f"{where}: not JSON ({reason}); each line must be one JSON object.") from None
     if not isinstance(data, dict):
         raise PromptError(f"{where}: a line must be a JSON object with prompt_token_ids and output_token_ids.")

@@ -105,8 +105,10 @@ def _records(text: str, name: str) -> list[tuple[int, dict[str, Any]]]:
         where = f"{name}, line {number}"
         try:
             record = json.loads(line)
-        except (json.JSONDecodeError, RecursionError) as error:
-            reason = f"{error.msg} at column {error.colno}" if isinstance(error, json.JSONDecodeError) else "too deep"
+        except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
+            reason = "too deep" if isinstance(error, RecursionError) else "a number is too large"
+            if isinstance(error, json.JSONDecodeError):
+                reason = f"{error.msg} at column {error.colno}"
             raise PromptError(f"{where} is not JSON ({reason}); write one JSON object on each line.") from None
         if not isinstance(record, dict):
             raise PromptError(f'{where} is no JSON object; write {{"prompt": "..."}} on each line.')

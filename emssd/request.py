@@ -90,9 +90,12 @@ def encode_prompts(lm: LanguageModel, prompts: Sequence[Prompt], chat: bool = Fa
 def _encode(lm: LanguageModel, row: int, prompt: Prompt, chat: bool) -> list[int]:
     if isinstance(prompt, str):
         try:
+            prompt.encode("utf-8")  # some tokenizers raise a TypeError where this says what is wrong
             ids = lm.encode(prompt, chat=chat)
         except UnicodeEncodeError:
             raise PromptError(f"Row {row}: the prompt holds half of a surrogate pair, which is not text.") from None
+        except PromptError as error:
+            raise PromptError(f"Row {row}: {error}") from None
     else:
         ids = _check_ids(lm, row, prompt)
     if not ids:
