@@ -1,0 +1,62 @@
+"""Models of the app: weights are loaded once and shared by all sessions, read-only.
+
+Torch is imported at the first use, so that the page opens without it.
+"""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+if TYPE_CHECKING:
+    from emssd.loading import LanguageModel
+
+EMBEDDED = "smollm2-135m"
+TINY = "random-llama"
+FOLDER = "folder"
+MODEL_WORDS = {
+    EMBEDDED: "SmolLM2-135M, embedded",
+    TINY: "random-llama, tiny, no download",
+    FOLDER: "A local folder …",
+}
+TINY_CHARACTERS = 96
+"""The tiny model reads one token per character and has room for 256."""
+
+
+def is_tiny(name: str) -> bool:
+    """Whether a model is one of the random ones."""
+    return name.startswith("random-")
+
+
+def fit_to_model(name: str, texts: list[str]) -> list[str]:
+    """Shipped prompts as the model gets them: their end only, where it is a tiny one."""
+    return [text[-TINY_CHARACTERS:] for text in texts] if is_tiny(name) else texts
+
+
+@st.cache_resource(max_entries=2, show_spinner=False)
+def _weights(name: str) -> LanguageModel:
+    from emssd.loading import load_model
+
+    lm = load_model(name)
+    # Streamlit collects all garbage after every script run. With torch loaded that takes a quarter of a second, which
+    # every poll of the page would take from decoding. What is loaded now stays for good, so it need not be looked at.
+    gc.collect()
+    gc.freeze()
+    return lm
+
+
+def loaded_model(name: str) -> LanguageModel:
+    """The model, from memory or loaded now while a status line says what is done.
+
+    Raises:
+        EmssdError: it cannot be loaded, or our attention would serve it wrongly.
+    """
+    place = st.empty()
+    with place.status(f"Loading {name}: weights, then a self-check of the attention hook.", expanded=False) as status:
+        if name == EMBEDDED:
+            status.write("The first time, the embedded weights are converted once. That takes about 30 seconds.")
+        lm = _weights(name)
+    place.empty()
+    return lm
