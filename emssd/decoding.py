@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import accumulate
@@ -151,7 +151,7 @@ class GenerationRun(Iterator[StepTrace]):
         self._name_tokens(trace, [token for request in self.requests for token in request.prompt_token_ids])
         return trace
 
-    def _run(self) -> Iterator[StepTrace]:
+    def _run(self) -> Generator[StepTrace, None, None]:
         if self.config.max_new_tokens == 0:
             return
         checker = InvariantChecker(self) if self.config.check_invariants else None
@@ -354,7 +354,8 @@ class GenerationRun(Iterator[StepTrace]):
 
 def real_tokens(plan: StepPlan) -> list[int]:
     """Packed indices of the tokens whose logits are looked at: all but pads."""
-    index, first = [], 0
+    index: list[int] = []
+    first = 0
     for row in plan.rows:
         real = 0 if row.kind == "finished" else row.num_real
         index.extend(range(first, first + real))

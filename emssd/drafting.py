@@ -137,7 +137,7 @@ class _PromptLookupSession(DrafterSession):
 
     def propose(self, rows: Sequence[DraftRow], limits: Sequence[int]) -> list[list[int]]:
         self.draft_sources = {}
-        drafts = []
+        drafts: list[list[int]] = []
         for row, limit in zip(rows, limits, strict=True):
             begin = self._find(row) if limit > 0 else None
             if begin is None:
