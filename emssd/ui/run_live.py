@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from emssd.errors import EmssdError, TraceError
+from emssd.errors import EmssdError
 from emssd.ui import live_view
 from emssd.ui.live_part import live_part
 from emssd.ui.live_run import LiveRequest, LiveRun, encode
@@ -88,10 +88,8 @@ def _open_files() -> None:
     state["problems"] = []
     if not files:
         return
-    try:
-        opened = from_files([(file.name, file.getvalue()) for file in files])
-    except TraceError as error:
-        state["problems"] = [f"The trace was not opened. {error}"]
+    opened, state["problems"] = from_files([(file.name, file.getvalue()) for file in files])
+    if opened is None:
         return
     if run := _running():
         run.cancel()

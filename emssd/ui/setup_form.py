@@ -74,7 +74,8 @@ def shipped_prompts() -> list[PromptEntry]:
 
 def own_prompts(text: str) -> tuple[str, ...]:
     """Blocks of text separated by blank lines, one prompt each."""
-    return tuple(block.strip("\n") for block in re.split(r"\n[ \t]*\n", text.replace("\r\n", "\n")) if block.strip())
+    blocks = re.split(r"\n(?:[ \t]*\n)+", text.replace("\r\n", "\n"))
+    return tuple(block.strip("\n") for block in blocks if block.strip())
 
 
 def setup_form() -> Setup:

@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from emssd.config import METHODS
 from emssd.errors import TraceError
 from emssd.trace import GenerationTrace
 from emssd.ui.comparison import Equality, compare_outputs, outputs_after
 from emssd.ui.live_run import BASELINE, LiveRun
 from emssd.ui.player_data import Pane, player_data, too_large
+from emssd.ui.token_text import visible
 
 MAX_FILE_BYTES = 5 * 2**20
 TITLE_LENGTH = 24
@@ -99,43 +101,58 @@ def from_folder(folder: Path) -> Shown:
                  index["note"], recorded=True)  # fmt: skip
 
 
-def from_files(files: Sequence[tuple[str, bytes]]) -> Shown:
-    """Uploaded traces: at most two compared methods and their baseline, all of the same prompts.
+def from_files(files: Sequence[tuple[str, bytes]]) -> tuple[Shown | None, list[str]]:
+    """Uploaded traces, oldest first: one or two compared methods and their baseline, all of the newest one's prompts.
 
-    Raises:
-        TraceError: says which file is wrong, and how.
+    Returns:
+        What to show, None if no file is good; and one sentence for each file that was left out.
     """
     traces: dict[str, GenerationTrace] = {}
-    for name, content in files:
-        if len(content) > MAX_FILE_BYTES:
-            raise TraceError(f"{name} has {len(content) / 2**20:.1f} MiB; the page opens traces of up to 5 MiB.")
+    names: list[str] = []
+    problems: list[str] = []
+    for name, content in reversed(files):
         try:
-            trace = GenerationTrace.from_json(_text(content))
+            trace = _read(content)
+            if trace.method in traces:
+                raise TraceError(f"a newer file has the method {trace.method}, too.")
+            if traces and _prompts(trace) != _prompts(next(iter(traces.values()))):
+                raise TraceError(f"its prompts are not those of {names[0]}.")
         except TraceError as error:
-            raise TraceError(f"{name}: {error}") from None
-        if trace.method in traces:
-            raise TraceError(f"{name}: another file has the method {trace.method}, too; open one trace per method.")
-        if not trace.steps:
-            raise TraceError(f"{name}: the trace has no steps, so there is nothing to show.")
+            problems.append(f"{visible(name)} was left out: {error}")
+            continue
         traces[trace.method] = trace
-    first = next(iter(traces.values()))
-    for trace in traces.values():
-        if [row.prompt_token_ids for row in trace.rows] != [row.prompt_token_ids for row in first.rows]:
-            raise TraceError("The traces are of different prompts; open traces of the same prompts together.")
+        names.insert(0, visible(name))
+    if not traces:
+        return None, problems[::-1]
+    traces = dict(sorted(traces.items(), key=lambda item: list(METHODS).index(item[0])))
     compared = [name for name in traces if name != BASELINE] or [BASELINE]
+    first = next(iter(traces.values()))
     where = f"{first.model.get('device', 'an unknown device')}, {first.model.get('dtype', 'unknown dtype')}"
     titles = tuple(prompt_title(row.prompt_text, number) for number, row in enumerate(first.rows))
-    names = ", ".join(name for name, _ in files)
-    return Shown(traces, tuple(compared[:2]), titles, where, "Opened trace", names, recorded=True)
+    shown = Shown(traces, tuple(compared[:2]), titles, where, "Opened trace", ", ".join(names), recorded=True)
+    return shown, problems[::-1]
+
+
+def _prompts(trace: GenerationTrace) -> list[list[int]]:
+    return [row.prompt_token_ids for row in trace.rows]
+
+
+def _read(content: bytes) -> GenerationTrace:
+    if len(content) > MAX_FILE_BYTES:
+        raise TraceError(f"it has {len(content) / 2**20:.1f} MiB, and the page opens traces of up to 5 MiB.")
+    trace = GenerationTrace.from_json(_text(content))
+    if not trace.steps:
+        raise TraceError("it has no steps, so there is nothing to show.")
+    return trace
 
 
 def _text(content: bytes) -> str:
     try:
         text = content.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise TraceError(f"the file is not UTF-8 text (byte {error.start}).") from None
+        raise TraceError(f"it is not UTF-8 text (byte {error.start}).") from None
     if text.lstrip()[:1] != "{":
-        raise TraceError("the file is not a JSON object.")
+        raise TraceError("it is not a JSON object.")
     return text
 
 
