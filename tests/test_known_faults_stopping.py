@@ -346,3 +346,15 @@ def test_one_row_without_drafts_beside_rows_with_drafts(method):
     trace = assert_lossless(lm, prompts, config_of(method, 3, n), ScriptedDrafter(right))
     assert [len(counts) for counts in accepted_counts(trace)] == [3, 11, 3]
     assert set(accepted_counts(trace)[1]) == {0}
+
+
+@pytest.mark.parametrize("method", ALL_METHODS)
+def test_the_end_as_the_last_allowed_token_is_an_end(method):
+    """The cap must not come before the end of sequence: both at once is "eos"."""
+    lm, n = language_model("random-llama"), 6
+    prompts = batch(lm, [5, 3], n)
+    output = greedy(lm, prompts[0], n)
+    eos = output[-1]
+    assert output.index(eos) == n - 1
+    trace = assert_lossless(lm, prompts, config_of(method, 3, n), same(lm), eos=[eos])
+    assert trace.rows[0].finish_reason == "eos"
