@@ -197,7 +197,9 @@ Object.assign(Player.prototype, {
       }
       ctx.fillStyle = pane.verdicts[step][row][6] ? chrome.faint : chrome.ink;
       ctx.fillRect(LABEL + before * CELL - 1.7, y, 2.2, 16);
-      drawFlag(ctx, this.theme, String(cursor), LABEL + count * CELL + 24, y + 0.5, this.font(11, 650));
+      const flagged = LABEL + count * CELL + 24;
+      if (pane.verdicts[step][row][6]) this.say(ctx, "end " + cursor, flagged, y + 8, chrome.faint, 11, "center");
+      else drawFlag(ctx, this.theme, String(cursor), flagged, y + 0.5, this.font(11, 650));
     }
   },
 

@@ -86,9 +86,10 @@ def _shared_commit(trace: GenerationTrace, step: StepTrace, live: list[RowTrace]
     start: Pieces = [("Every row moves by the largest gain, ", False), (str(largest), True)]
     if not behind:
         return [*start, (": ", False), ("no holes", True), (" in this step.", False)]
-    rows = "1 live row leaves " if len(behind) == 1 else f"{len(behind)} live rows leave "
+    if len(behind) == 1:
+        return [*start, (f": only row {behind[0].row} leaves ", False), (plural(holes, "hole"), True), (".", False)]
     worst = max(behind, key=lambda row: len(row.holes_added))
-    return [*start, (f": {rows}", False), (plural(holes, "hole"), True),
+    return [*start, (f": {len(behind)} live rows leave ", False), (plural(holes, "hole"), True),
             (f", {len(worst.holes_added)} of them in row {worst.row}.", False)]  # fmt: skip
 
 
