@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import subprocess
 import sys
@@ -284,6 +285,7 @@ def test_weights_are_loaded_once_for_all_visitors(monkeypatch):
         page.run()
         finish(page, start(page))
     assert calls == ["random-llama"]
+    assert gc.get_freeze_count() > 100_000  # else the collection after every poll would hold up decoding
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,8 @@ def page(browser, server):
     errors, outside = [], []
     page.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: errors.append(str(error)))
+    page.sent_frames = []
+    page.on("websocket", lambda place: place.on("framesent", lambda frame: page.sent_frames.append(len(frame))))
     page.on("request", lambda request: outside.append(request.url) if not inside(request.url, server) else None)
     page.goto(server)
     page.locator('[data-testid="player"][data-ready="1"]').wait_for()
@@ -199,9 +201,11 @@ def test_a_whole_run(page):
     ]
     for counter in ("input-rows", "kv-slots", "holes"):
         assert page.locator(f'[data-counter="{counter}"]').count() == 2
-    runs = run_count(page)
-    page.wait_for_timeout(1500)
-    assert run_count(page) == runs  # nothing polls any more
+    page.wait_for_timeout(500)
+    frames, runs = len(page.sent_frames), run_count(page)
+    assert frames > 0
+    page.wait_for_timeout(2000)
+    assert (len(page.sent_frames), run_count(page)) == (frames, runs)  # nothing polls any more
     with page.expect_download() as download:
         page.locator(".st-key-save_ems-sd button").click()
     trace = json.loads(download.value.path().read_text())
