@@ -213,7 +213,7 @@ def _clean_draft_length(value: Any) -> DraftLength:
         return tuple(value)
     if not callable(value):
         _check_count("num_draft_tokens", value, MAX_DRAFT_TOKENS)
-    return value  # type: ignore[no-any-return]
+    return value
 
 
 def _clean_eos(value: object) -> tuple[int, ...] | None:
