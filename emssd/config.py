@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from emssd.errors import ConfigError
+from emssd.errors import ConfigError, shown
 
 CacheLayout = Literal["padded", "ragged"]
 InputLayout = Literal["padded", "packed"]
@@ -71,14 +71,16 @@ class SpeculativeConfig:
         _check_choice("cache_layout", self.cache_layout, ("padded", "ragged"))
         _check_choice("input_layout", self.input_layout, ("padded", "packed"))
         _check_choice("attention", self.attention, ATTENTION_CHOICES)
+        if not isinstance(self.check_invariants, bool):
+            raise ConfigError(f"check_invariants must be True or False, not {shown(self.check_invariants)}.")
         _check_count("max_new_tokens", self.max_new_tokens, MAX_NEW_TOKENS)
         _check_seed(self.seed)
         object.__setattr__(self, "num_draft_tokens", _clean_draft_length(self.num_draft_tokens))
         object.__setattr__(self, "eos_token_ids", _clean_eos(self.eos_token_ids))
         if isinstance(self.temperature, bool) or not isinstance(self.temperature, (int, float)):
-            raise ConfigError(f"temperature must be a number, not {self.temperature!r}.")
+            raise ConfigError(f"temperature must be a number, not {shown(self.temperature)}.")
         if self.temperature != 0.0 or math.isnan(self.temperature):
-            raise ConfigError(f"temperature must be 0.0 (greedy decoding), not {self.temperature!r}.")
+            raise ConfigError(f"temperature must be 0.0 (greedy decoding), not {shown(self.temperature)}.")
 
     @classmethod
     def greedy(cls, cache_layout: CacheLayout = "padded", **settings: Any) -> SpeculativeConfig:
@@ -190,20 +192,20 @@ class SpeculativeConfig:
 
 
 def _check_choice(name: str, value: object, choices: Sequence[str]) -> None:
-    if value not in choices:
-        raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}.")
+    if not isinstance(value, str) or value not in choices:
+        raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {shown(value)}.")
 
 
 def _check_count(name: str, value: object, largest: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ConfigError(f"{name} must be a whole number, not {value!r}.")
+        raise ConfigError(f"{name} must be a whole number, not {shown(value)}.")
     if not 0 <= value <= largest:
-        raise ConfigError(f"{name} must be between 0 and {largest}, not {value}.")
+        raise ConfigError(f"{name} must be between 0 and {largest}, not {shown(value)}.")
 
 
 def _check_seed(value: object) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**63:
-        raise ConfigError(f"seed must be a whole number from 0 to 2**63 - 1, not {value!r}.")
+        raise ConfigError(f"seed must be a whole number from 0 to 2**63 - 1, not {shown(value)}.")
 
 
 def _clean_draft_length(value: Any) -> DraftLength:
@@ -221,8 +223,8 @@ def _clean_eos(value: object) -> tuple[int, ...] | None:
         return None
     ids = [value] if isinstance(value, int) else value
     if not isinstance(ids, (list, tuple, set, frozenset)):
-        raise ConfigError(f"eos_token_ids must be None, a token id or several, not {value!r}.")
+        raise ConfigError(f"eos_token_ids must be None, a token id or several, not {shown(value)}.")
     for token_id in ids:
-        if isinstance(token_id, bool) or not isinstance(token_id, int) or token_id < 0:
-            raise ConfigError(f"eos_token_ids must hold token ids (whole numbers from 0), not {token_id!r}.")
+        if isinstance(token_id, bool) or not isinstance(token_id, int) or not 0 <= token_id < 2**31:
+            raise ConfigError(f"eos_token_ids must hold token ids (whole numbers from 0), not {shown(token_id)}.")
     return tuple(dict.fromkeys(ids))

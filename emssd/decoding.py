@@ -14,7 +14,7 @@ from emssd import __version__
 from emssd.accounting import step_account
 from emssd.config import SpeculativeConfig
 from emssd.drafting import Batch, Drafter, DrafterSession, DraftRow, PromptLookupDrafter
-from emssd.errors import ConfigError
+from emssd.errors import ConfigError, shown
 from emssd.invariants import InvariantChecker
 from emssd.kv_cache import KVStore
 from emssd.layouts import Commit, Layout, StepPlan, make_layout, output_limits, prefill_plan
@@ -368,7 +368,7 @@ def check_draft(token_ids: Sequence[int], row: int, vocab_size: int) -> None:
     for token in token_ids:
         if not 0 <= token < vocab_size:
             raise ConfigError(
-                f"The drafter proposed id {token} for row {row}, outside the vocabulary 0..{vocab_size - 1}."
+                f"The drafter proposed id {shown(token)} for row {row}, outside the vocabulary 0..{vocab_size - 1}."
             )
 
 

@@ -19,3 +19,12 @@ class TraceError(EmssdError):
 
 class UnsupportedModelError(EmssdError):
     """The model cannot be decoded correctly through our attention function."""
+
+
+def shown(value: object) -> str:
+    """A bad value as a message shows it: on one line, and short whatever it is."""
+    try:
+        text = " ".join(repr(value).split())
+    except ValueError:  # Python does not print numbers of thousands of digits
+        return "a number of thousands of digits"
+    return text if len(text) <= 80 else f"{text[:77]}..."

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from emssd.errors import PromptError
+from emssd.errors import PromptError, shown
 from emssd.layouts import Row
 from emssd.loading import LanguageModel
 
@@ -119,6 +119,6 @@ def _check_ids(lm: LanguageModel, row: int, prompt: Sequence[int]) -> list[int]:
     for place, token in enumerate(ids):
         if not 0 <= token < lm.vocab_size:
             raise PromptError(
-                f"Row {row}: token id {token} at place {place} is outside the vocabulary 0..{lm.vocab_size - 1}."
+                f"Row {row}: token id {shown(token)} at place {place} is outside the vocabulary 0..{lm.vocab_size - 1}."
             )
     return ids

@@ -65,6 +65,7 @@ PROMPTS = [
     ([[5], [97]], ["Row 1", "97", "0..96"]),
     ([[5, -1]], ["Row 0", "-1", "place 1", "0..96"]),
     ([[10**30]], ["Row 0", "0..96"]),
+    ([[10**5000]], ["Row 0", "0..96", "thousands of digits"]),
     ([[5.0]], ["Row 0", "whole numbers"]),
     ([["a"]], ["Row 0", "whole numbers"]),
     ([[True]], ["Row 0", "whole numbers"]),
@@ -210,7 +211,7 @@ def test_a_run_that_does_not_fit_into_memory_is_refused_with_both_sizes(monkeypa
 # --- drafters ---
 
 
-@pytest.mark.parametrize("proposal", [[97], [5, -1], [10**30]])
+@pytest.mark.parametrize("proposal", [[97], [5, -1], [10**30], [10**5000]])
 def test_a_drafter_that_proposes_what_the_target_cannot_embed(proposal):
     lm = language_model("random-llama")
     run = generate_steps(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
 
 from emssd.config import MAX_DRAFT_TOKENS, METHODS, SPECULATIVE_METHODS, SpeculativeConfig
@@ -34,6 +35,10 @@ BAD_VALUES = [
     ("eos_token_ids", True),
     ("eos_token_ids", [3, "four"]),
     ("eos_token_ids", (3, -1)),
+    ("eos_token_ids", 10**30),
+    ("check_invariants", "yes"),
+    ("check_invariants", None),
+    ("check_invariants", 1),
     ("temperature", 1.0),
     ("temperature", -0.1),
     ("temperature", math.nan),
@@ -158,3 +163,30 @@ def test_plain_data_of_the_settings():
     assert data["temperature"] == 0.0
     assert SpeculativeConfig(num_draft_tokens=lambda row, step: 1).to_dict()["num_draft_tokens"] == "callable"
     assert SpeculativeConfig().to_dict()["eos_token_ids"] is None
+
+
+HUGE = 10**5000
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"num_draft_tokens": HUGE},
+        {"max_new_tokens": -HUGE},
+        {"seed": HUGE},
+        {"eos_token_ids": (1, HUGE)},
+        {"temperature": HUGE},
+        {"cache_layout": "very long " * 1000},
+        {"cache_layout": np.zeros((40, 40))},
+        {"eos_token_ids": np.zeros((40, 40))},
+        {"num_draft_tokens": np.zeros((40, 40))},
+    ],
+    ids=range(9),
+)
+def test_a_value_that_cannot_be_shown_is_still_one_short_sentence(settings):
+    with pytest.raises(ConfigError) as caught:
+        SpeculativeConfig(**settings)
+    message = str(caught.value)
+    assert message.startswith(next(iter(settings)))
+    assert "\n" not in message
+    assert len(message) < 250
