@@ -17,6 +17,8 @@ ON_REQUEST = ("soak", "mutants")
 
 _QUIET = {"deadline": None, "suppress_health_check": list(hypothesis.HealthCheck)}
 hypothesis.settings.register_profile("ci", derandomize=True, print_blob=True, **_QUIET)
+_NO_SHRINKING = [phase for phase in hypothesis.Phase if phase is not hypothesis.Phase.shrink]
+hypothesis.settings.register_profile("quick-to-fail", derandomize=True, phases=_NO_SHRINKING, **_QUIET)
 hypothesis.settings.register_profile("explore", print_blob=True, **_QUIET)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given, settings
 
 from tests.properties import (
@@ -20,12 +21,14 @@ from tests.properties import (
 )
 
 
+@pytest.mark.timeout(900)  # a failing case is shrunk for minutes
 @settings(max_examples=60)
 @given(case=engine_cases)
 def test_result_is_plain_decoding_and_every_invariant_holds(case: EngineCase) -> None:
     check_run(case)
 
 
+@pytest.mark.timeout(900)  # a failing case is shrunk for minutes
 @settings(max_examples=60)
 @given(case=ragged_cases)
 def test_ragged_batches_are_plain_decoding_too(case: EngineCase) -> None:
