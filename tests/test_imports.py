@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -199,3 +200,10 @@ def test_the_packages_names_are_lazy_complete_and_real():
         *("EmssdError", "UnsupportedModelError", "PromptError", "ConfigError", "TraceError"),
     )
     assert set(promised) <= set(emssd.__all__)
+
+
+def test_the_readme_maps_every_file_in_this_order() -> None:
+    text = (PACKAGE.parent / "README.md").read_text(encoding="utf-8")
+    table = text[text.index("## Map of the files") : text.index("## Cite")]
+    names = re.findall(r"`(?:emssd/)?(\w+)\.py`", table)
+    assert [name for name in names if name in ORDER] == ORDER
