@@ -23,7 +23,8 @@ class StepAccount:
     """What one step cost.
 
     Args:
-        input_rows: rows of the dense layers: "useful", "pad" (of live rows), "finished" (fed for finished rows).
+        input_rows: rows of the dense layers, the LM head among them: "useful", "pad" (of live rows), "finished" (fed
+            for finished rows).
         kv_slots_scanned: by attention mode, slots by kind. "per_token" is the paper's kernel: each query scans its
             row's slots up to its own. "varlen" scans each row's span once. A slot scanned by a pad's query counts as
             "pad_query" whatever it holds.

@@ -221,34 +221,40 @@ def ems_attention(
         new_keys, new_values = new_keys[index], new_values[index]
     keys, values = step.store.write(layer, flat_slots, new_keys, new_values)
 
-    output = query.new_zeros(query.shape[2], query.shape[1], value.shape[-1])  # (T, H, Dv)
+    output = query.new_zeros(1, query.shape[1], query.shape[2], value.shape[-1])  # (1, H, T, Dv)
+    heads_first = tuple(pool.transpose(0, 1).unsqueeze(0) for pool in (keys, values))  # (1, G, slots, D)
     simple = step.backend == "sdpa" and softcap is None and s_aux is None
     for number, group in enumerate(step.groups):
-        rows, width = len(group.rows), group.num_tokens
-        tokens = slice(group.first_token, group.first_token + rows * width)
         first = first_slot(group, sliding_window)
-        q = query[0, :, tokens].unflatten(1, (rows, width)).transpose(0, 1)  # (R, H, n, D)
-        k, v = (_span(pool, group, first) for pool in (keys, values))  # (R, G, L, D)
+        q = _group_tokens(query, group)  # (R, H, n, D)
+        k, v = (_span(pool, group, first) for pool in heads_first)  # (R, G, L, D)
         mask = step.mask(number, sliding_window, query.dtype, query.device)
         if simple:
-            step.kernels.add("sdpa-batched" if rows > 1 else "sdpa-rows")
+            step.kernels.add("sdpa-batched" if len(group.rows) > 1 else "sdpa-rows")
             grouped = k.shape[1] != q.shape[1]
             out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=scaling, enable_gqa=grouped)
         else:
             step.kernels.add("reference")
             out = reference_attention(q, k, v, mask, scaling, softcap, s_aux)
-        output[tokens] = out.transpose(1, 2).flatten(0, 1)  # (R * n, H, Dv)
-    return output.unsqueeze(0), None
+        _group_tokens(output, group).copy_(out)
+    return output.transpose(1, 2), None
+
+
+def _group_tokens(packed: Tensor, group: QueryGroup) -> Tensor:
+    """A view of the group's tokens in packed [1, H, T, D]: [R, H, n, D]."""
+    rows, width = len(group.rows), group.num_tokens
+    tokens = packed.narrow(2, group.first_token, rows * width)
+    return tokens if rows == 1 else tokens[0].unflatten(1, (rows, width)).transpose(0, 1)
 
 
 def _span(pool: Tensor, group: QueryGroup, first: int) -> Tensor:
-    """A view of the group's slots: [R, G, L, D]."""
+    """A view of the group's slots in a pool [1, G, slots, D]: [R, G, L, D]."""
     rows = len(group.rows)
     if rows == 1:
         start = group.flat_start
-        return pool[start + first : start + group.span].transpose(0, 1).unsqueeze(0)
-    block = pool[group.flat_start : group.flat_start + rows * group.stride]
-    return block.unflatten(0, (rows, group.stride))[:, first : group.span].transpose(1, 2)
+        return pool.narrow(2, start + first, group.span - first)
+    block = pool[0].narrow(1, group.flat_start, rows * group.stride)
+    return block.unflatten(1, (rows, group.stride))[:, :, first : group.span].transpose(0, 1)
 
 
 def reference_attention(

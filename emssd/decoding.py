@@ -209,7 +209,7 @@ class GenerationRun(Iterator[StepTrace]):
 
         pending = [request.output_token_ids[-1] for request in self.requests]
         plan = self.layout.plan([request.place for request in self.requests], pending, drafts)
-        logits = self.runner.forward(plan, store, real_tokens(plan))
+        logits = self.runner.forward(plan, store)
         self.runner.synchronize()
         answered = time.perf_counter()
 
@@ -249,11 +249,10 @@ class GenerationRun(Iterator[StepTrace]):
         """Judge all rows on the device, then bring the answer over in one transfer."""
         live, device = plan.live, logits.device
         width = max(row.num_drafted for row in live)
-        starts = [0, *accumulate(row.num_real for row in live)]
+        starts = [0, *accumulate(row.num_fed for row in plan.rows)]
         index = [
-            [start + min(place, row.num_drafted) for place in range(width + 1)]
-            for start, row in zip(starts, live, strict=False)
-        ]
+            [starts[row.row] + min(place, row.num_drafted) for place in range(width + 1)] for row in live
+        ]  # (live, width + 1) packed indices; pads are never looked at
         drafts = [[*row.input_token_ids[1 : 1 + row.num_drafted], *[0] * (width - row.num_drafted)] for row in live]
         target = logits.argmax(dim=-1)[torch.tensor(index, device=device)]  # (live, width + 1)
         accepted, emitted = verify_greedy(
@@ -350,17 +349,6 @@ class GenerationRun(Iterator[StepTrace]):
         for token in token_ids:
             if str(token) not in trace.tokens:
                 trace.tokens[str(token)] = self.lm.token_text(token)
-
-
-def real_tokens(plan: StepPlan) -> list[int]:
-    """Packed indices of the tokens whose logits are looked at: all but pads."""
-    index: list[int] = []
-    first = 0
-    for row in plan.rows:
-        real = 0 if row.kind == "finished" else row.num_real
-        index.extend(range(first, first + real))
-        first += row.num_fed
-    return index
 
 
 def check_draft(token_ids: Sequence[int], row: int, vocab_size: int) -> None:

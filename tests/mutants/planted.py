@@ -172,8 +172,8 @@ PLANTED = (
         "cross-row-batched",
         "rows that are batched in one call read their neighbour's cache",
         "attention.py",
-        "[:, first : group.span].transpose(1, 2)",
-        "[:, first : group.span].roll(1, 0).transpose(1, 2)",
+        "[:, :, first : group.span].transpose(0, 1)",
+        "[:, :, first : group.span].roll(1, 1).transpose(0, 1)",
         (f"{ROLLBACK}::test_ragged_rollback_keeps_length_and_position_per_row_after_every_round",),
     ),
     Planted(
@@ -307,11 +307,11 @@ PLANTED = (
         (f"{VERIFYING}::test_full_acceptance_keeps_the_bonus_token",),
     ),
     Planted(
-        "logits-counted-with-pads",
-        "the rows of logits are found by fed tokens, pads included",
+        "logits-counted-without-pads",
+        "the rows of logits are found by real tokens, though pads have logits too",
         "decoding.py",
-        "starts = [0, *accumulate(row.num_real for row in live)]",
-        "starts = [0, *accumulate(row.num_fed for row in live)]",
+        "starts = [0, *accumulate(row.num_fed for row in plan.rows)]",
+        "starts = [0, *accumulate(row.num_real for row in plan.rows)]",
         (f"{POSITIONS}::test_mixed_drafts_permute_with_the_rows",),
     ),
     # --- stopping ---
