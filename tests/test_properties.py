@@ -6,6 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
+from tests.helpers import SPECULATIVE
 from tests.properties import (
     EngineCase,
     ForcedRun,
@@ -32,7 +33,7 @@ def test_result_is_plain_decoding_and_every_invariant_holds(case: EngineCase) ->
 @settings(max_examples=60)
 @given(case=ragged_cases)
 def test_ragged_batches_are_plain_decoding_too(case: EngineCase) -> None:
-    check_run(case)
+    check_run(case, SPECULATIVE)
 
 
 @settings(max_examples=40)
