@@ -9,8 +9,8 @@ from emssd.drafting import Drafter, DraftModelDrafter, PromptLookupDrafter, Scri
 from emssd.errors import ConfigError, TraceError
 from emssd.language_model import LanguageModel
 from emssd.trace import GenerationTrace, StepTrace
+from emssd.trace_checking import read_config
 from emssd.trace_diff import TraceComparison, compare_traces
-from emssd.trace_reading import read_config
 
 # how drafts came about is not recorded for a script, and is lost where recorded drafts are fed instead
 DRAFT_ORIGIN = frozenset({"draft_source", "draft_forwards"})

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from emssd.errors import PromptError, shown
 from emssd.layouts import Row
 from emssd.loading import LanguageModel
+from emssd.trace import finish_reason
 
 Prompt = str | Sequence[int]
 
@@ -33,12 +34,8 @@ class Request:
         return self.output_limit - len(self.output_token_ids)
 
     def finish_reason(self, max_new_tokens: int, eos_token_ids: Sequence[int]) -> str | None:
-        """Why the row has ended, None if it lives: "eos" before "length" before "context"."""
-        if self.output_token_ids and self.output_token_ids[-1] in eos_token_ids:
-            return "eos"
-        if len(self.output_token_ids) >= max_new_tokens:
-            return "length"
-        return "context" if self.remaining <= 0 else None
+        """Why the row has ended, None if it lives."""
+        return finish_reason(self.output_token_ids, max_new_tokens, self.output_limit, eos_token_ids)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -228,6 +228,24 @@ class GenerationTrace:
             return 0
         first, last = self.steps[0].rows, self.steps[-1].rows
         return sum(end.next_slot - start.next_slot for start, end in zip(first, last, strict=True))
+
+
+def finish_reason(
+    output_token_ids: Sequence[int], max_new_tokens: int, output_limit: int, eos_token_ids: Sequence[int]
+) -> str | None:
+    """Why a row has ended, None if it lives: "eos" before "length" before "context".
+
+    Args:
+        output_token_ids: what it has put out.
+        max_new_tokens: the setting.
+        output_limit: tokens it can put out, fewer where the model's context ends.
+        eos_token_ids: ids that end a row.
+    """
+    if output_token_ids and output_token_ids[-1] in eos_token_ids:
+        return "eos"
+    if len(output_token_ids) >= max_new_tokens:
+        return "length"
+    return "context" if len(output_token_ids) >= output_limit else None
 
 
 def next_kind(num_drafted: int, num_accepted: int, num_emitted: int) -> str | None:

@@ -22,6 +22,7 @@ ORDER = [
     "layouts",
     "accounting",
     "trace",
+    "trace_checking",
     "trace_reading",
     "trace_diff",
     "cells",
@@ -57,7 +58,19 @@ LAZY = {
     ("invariants", "decoding"),  # for types: the checker looks at the run that calls it
     ("invariants", "request"),
 }
-LIGHT = ["", "errors", "config", "layouts", "accounting", "trace", "trace_reading", "trace_diff", "cells", "prompts"]
+LIGHT = [
+    "",
+    "errors",
+    "config",
+    "layouts",
+    "accounting",
+    "trace",
+    "trace_checking",
+    "trace_reading",
+    "trace_diff",
+    "cells",
+    "prompts",
+]
 
 
 def module_name(path: Path) -> str:
@@ -144,7 +157,7 @@ def test_only_the_app_imports_streamlit_and_plotly():
             assert not roots_of(name) & {"streamlit", "plotly"}, f"emssd/{name}.py"
 
 
-@pytest.mark.parametrize("name", ["layouts", "trace", "trace_reading", "accounting", "cells"])
+@pytest.mark.parametrize("name", ["layouts", "trace", "trace_checking", "trace_reading", "accounting", "cells"])
 def test_pure_files_do_not_import_torch_even_lazily(name):
     assert not roots_of(name) & set(HEAVY)
 

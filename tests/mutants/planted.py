@@ -326,10 +326,10 @@ PLANTED = (
     Planted(
         "cap-before-end",
         "a row that ends with its last allowed token is said to have stopped by length",
-        "request.py",
-        'return "eos"\n        if len(self.output_token_ids) >= max_new_tokens:',
-        'return "eos" if len(self.output_token_ids) < max_new_tokens else "length"\n'
-        "        if len(self.output_token_ids) >= max_new_tokens:",
+        "trace.py",
+        'return "eos"\n    if len(output_token_ids) >= max_new_tokens:',
+        'return "eos" if len(output_token_ids) < max_new_tokens else "length"\n'
+        "    if len(output_token_ids) >= max_new_tokens:",
         (f"{STOPPING}::test_the_end_as_the_last_allowed_token_is_an_end",),
     ),
     Planted(
