@@ -5,6 +5,7 @@ A drafter is an immutable factory; the session it starts holds all state of one 
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -46,7 +47,7 @@ class Batch:
     should_stop: Callable[[], bool] = lambda: False
 
 
-class DrafterSession:
+class DrafterSession(ABC):
     """State of a drafter in one run. Subclasses fill the two records of the latest `propose`."""
 
     draft_sources: dict[int, int]
@@ -58,11 +59,11 @@ class DrafterSession:
         self.draft_sources = {}
         self.draft_forwards = []
 
+    @abstractmethod
     def propose(self, rows: Sequence[DraftRow], limits: Sequence[int]) -> list[list[int]]:
         """Draft tokens for each of `rows`, at most `limits` of them; called once per decode step."""
-        raise NotImplementedError
 
-    def observe(self, committed: dict[int, list[int]]) -> None:
+    def observe(self, committed: dict[int, list[int]]) -> None:  # noqa: B027  a drafter without memory needs none
         """Take in what each live row emitted in this step, by request index."""
 
 
