@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from emssd.errors import ConfigError, EmssdError
 DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 DEFAULT_MODEL = "smollm2-135m"
 DEFAULT_BATCH = 8
+DEFAULT_NEW_TOKENS = 64
 
 DESCRIPTION = """\
 EMS-SD: batched speculative decoding without padding. Decode prompts, compare methods, look inside.
@@ -56,8 +58,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         The exit code: 0 done, 1 a check failed, 2 bad usage or input, 130 interrupted.
     """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal without emoji still shows the rest
     try:
         args = build_parser().parse_args(argv)
+        args.limit_given = getattr(args, "max_new_tokens", None) is not None
+        if not args.limit_given:
+            args.max_new_tokens = DEFAULT_NEW_TOKENS
         args.wait_policy_set = set_wait_policy()
         if "tqdm" not in sys.modules and (not sys.stderr.isatty() or getattr(args, "quiet", False)):
             os.environ.setdefault("TQDM_DISABLE", "1")  # the bars of libraries
@@ -82,6 +90,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # the reader of our output has gone: keep Python from complaining when it closes stdout
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FAILED
+    except OSError as error:
+        _complain("error", f"{error.filename or 'the output'}: {error.strerror or error}.")
+        sys.stdout = open(os.devnull, "w")  # noqa: SIM115  what is left in the old buffer cannot be written
+        return BAD_INPUT
     except SystemExit as leaving:  # --help and --version
         return leaving.code if isinstance(leaving.code, int) else DONE
 
@@ -247,7 +259,7 @@ def _add_common(parser: argparse.ArgumentParser, batch_size: int | None) -> None
         metavar="B",
         help=f"rows decoded together (default: {size})",
     )
-    run.add_argument("--max-new-tokens", type=int, default=64, metavar="N", help="tokens per row (default: 64)")
+    run.add_argument("--max-new-tokens", type=int, metavar="N", help=f"tokens per row (default: {DEFAULT_NEW_TOKENS})")
     run.add_argument(
         "--seed", type=int, default=0, metavar="S", help="recorded with the trace; greedy decoding draws nothing"
     )

@@ -141,10 +141,12 @@ def _compare_against(args: argparse.Namespace) -> int:
     """Decode the file's prompts and hold our outputs against the file's."""
     if args.prompt or args.prompts:
         raise ConfigError("--against brings its own prompts: leave out --prompt and --prompts.")
+    if args.repeats != 1 or args.with_traces or args.save_outputs:
+        raise ConfigError("--repeats, --with-traces and --save-outputs do not go with --against: leave them out.")
     outputs = read_outputs(args.against)
     session = Session.open(args)
     _check_ids(session.lm, args.against, outputs)
-    longest = max(len(output.output_token_ids) for output in outputs)
+    longest = args.max_new_tokens if args.limit_given else max(len(output.output_token_ids) for output in outputs)
     config = session.config.with_settings(max_new_tokens=longest)
     bar = progress_bar(longest * len(outputs), args.quiet)
     differences: list[Difference] = []
@@ -165,7 +167,7 @@ def _compare_against(args: argparse.Namespace) -> int:
                 differences += [] if found is None else [found]
     finally:
         bar.close()
-    return _report_against(session, outputs, differences, config.method)
+    return _report_against(session, outputs, differences, config.method, longest)
 
 
 def _check_ids(lm: LanguageModel, path: str, outputs: Sequence[Output]) -> None:
@@ -182,7 +184,9 @@ def _check_ids(lm: LanguageModel, path: str, outputs: Sequence[Output]) -> None:
             )
 
 
-def _report_against(session: Session, outputs: Sequence[Output], differences: list[Difference], method: str) -> int:
+def _report_against(
+    session: Session, outputs: Sequence[Output], differences: list[Difference], method: str, longest: int
+) -> int:
     args, failures = session.args, [difference for difference in differences if not difference.near_tie]
     same, ties = len(outputs) - len(differences), len(differences) - len(failures)
     if args.json:
@@ -200,7 +204,8 @@ def _report_against(session: Session, outputs: Sequence[Output], differences: li
         line = outputs[difference.row].line
         print(f"{difference_line(session.lm, difference, f'line {line}', 'the file has')}", file=out)
     tail = f", {plural(ties, 'near-tie')}" if ties else ""
-    print(f"{method}: {same} of {plural(len(outputs), 'output')} identical to {args.against}{tail}.", file=out)
+    limit = f"up to {plural(longest, 'new token')} each"
+    print(f"{method}: {same} of {plural(len(outputs), 'output')} identical to {args.against}, {limit}{tail}.", file=out)
     return FAILED if failures else DONE
 
 
@@ -234,4 +239,7 @@ def _load_named(given: str | None, recorded: str, option: str, args: argparse.Na
     try:
         return load(recorded, args)
     except EmssdError as error:
-        raise ConfigError(f"The trace names the model {recorded!r}; give its place with {option}. ({error})") from error
+        raise ConfigError(
+            f"The model {recorded!r} that the trace names cannot be loaded here: {error} "
+            f"If it lies elsewhere, say where with {option}."
+        ) from error

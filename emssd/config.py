@@ -84,9 +84,9 @@ class SpeculativeConfig:
 
     @classmethod
     def greedy(cls, cache_layout: CacheLayout = "padded", **settings: Any) -> SpeculativeConfig:
-        """Plain decoding: no drafts. The paper's baseline uses the padded cache."""
+        """Plain decoding: no drafts, whatever draft length is given. The paper's baseline uses the padded cache."""
         inputs: InputLayout = "padded" if cache_layout == "padded" else "packed"
-        return cls(cache_layout=cache_layout, input_layout=inputs, num_draft_tokens=0, **settings)
+        return cls(cache_layout=cache_layout, input_layout=inputs, **{**settings, "num_draft_tokens": 0})
 
     @classmethod
     def vanilla(cls, **settings: Any) -> SpeculativeConfig:

@@ -13,7 +13,7 @@ import torch
 from emssd import __version__
 from emssd.accounting import step_account
 from emssd.config import SpeculativeConfig
-from emssd.drafting import Batch, Drafter, DrafterSession, DraftRow, PromptLookupDrafter
+from emssd.drafting import Batch, Drafter, DrafterSession, DraftRow, PromptLookupDrafter, check_ids
 from emssd.errors import ConfigError, shown
 from emssd.invariants import InvariantChecker
 from emssd.kv_cache import KVStore
@@ -79,8 +79,9 @@ def generate_steps(
         ConfigError: settings that do not fit the batch or the machine's memory.
     """
     config = SpeculativeConfig() if config is None else config
-    config.check_batch(len(prompts))
+    _check_arguments(lm, config, drafter)
     token_ids = encode_prompts(lm, prompts, chat).require_all()
+    config.check_batch(len(token_ids))
     return GenerationRun(lm, token_ids, config, drafter)
 
 
@@ -195,7 +196,8 @@ class GenerationRun(Iterator[StepTrace]):
         if self.drafter is None:
             return None
         batch = Batch(self.config, self.capacities, lambda: self._stopped)
-        return self.drafter.start(self.lm, [self._draft_row(request, 1) for request in self.requests], batch)
+        rows = [DraftRow(request.place, request.token_ids) for request in self.requests]
+        return self.drafter.start(self.lm, rows, batch)
 
     def _draft_row(self, request: Request, step: int) -> DraftRow:
         wanted = self.config.draft_length(request.place.index, step)
@@ -236,8 +238,7 @@ class GenerationRun(Iterator[StepTrace]):
         rows = [self._draft_row(request, step) for request in live]
         limits = [self._cap(request, row.num_draft_tokens) for request, row in zip(live, rows, strict=True)]
         for row, limit, proposal in zip(rows, limits, session.propose(rows, limits), strict=True):
-            drafts[row.index] = [int(token) for token in proposal[:limit]]
-            check_draft(drafts[row.index], row.index, self.lm.vocab_size)
+            drafts[row.index] = check_ids(proposal, row.index, self.lm.vocab_size)[:limit]
         return drafts
 
     def _cap(self, request: Request, wanted: int) -> int:
@@ -351,13 +352,15 @@ class GenerationRun(Iterator[StepTrace]):
                 trace.tokens[str(token)] = self.lm.token_text(token)
 
 
-def check_draft(token_ids: Sequence[int], row: int, vocab_size: int) -> None:
-    """Raise ConfigError if a drafter proposed an id that the target cannot embed."""
-    for token in token_ids:
-        if not 0 <= token < vocab_size:
-            raise ConfigError(
-                f"The drafter proposed id {shown(token)} for row {row}, outside the vocabulary 0..{vocab_size - 1}."
-            )
+def _check_arguments(lm: LanguageModel, config: SpeculativeConfig, drafter: Drafter | None) -> None:
+    wrong: object = lm
+    if not isinstance(wrong, LanguageModel):
+        raise ConfigError(f"The model must come from load_model, not {shown(wrong)}.")
+    wrong = config
+    if not isinstance(wrong, SpeculativeConfig):
+        raise ConfigError(f"The settings must be a SpeculativeConfig, not {shown(wrong)}.")
+    if drafter is not None and (isinstance(drafter, type) or not hasattr(drafter, "start")):
+        raise ConfigError(f"The drafter must be a drafter object such as PromptLookupDrafter(), not {shown(drafter)}.")
 
 
 def _as_tuple(token_ids: int | tuple[int, ...]) -> tuple[int, ...]:

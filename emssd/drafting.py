@@ -5,6 +5,7 @@ A drafter is an immutable factory; the session it starts holds all state of one 
 
 from __future__ import annotations
 
+import operator
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from emssd.config import SpeculativeConfig
-from emssd.errors import ConfigError
+from emssd.errors import ConfigError, shown
 from emssd.kv_cache import KVStore
 from emssd.layouts import Row, RowPlan, StepPlan, lagging_plan
 from emssd.loading import LanguageModel
@@ -178,6 +179,10 @@ class ScriptedDrafter:
 
     proposals: Proposals
 
+    def __post_init__(self) -> None:
+        if not callable(self.proposals) and not isinstance(self.proposals, (list, tuple)):
+            raise ConfigError(f"proposals must be a list per row or a function, not {shown(self.proposals)}.")
+
     def start(self, lm: LanguageModel, rows: Sequence[DraftRow], batch: Batch) -> DrafterSession:
         """A session at step 1."""
         return _ScriptedSession(self.proposals)
@@ -195,13 +200,14 @@ class _ScriptedSession(DrafterSession):
 
     def propose(self, rows: Sequence[DraftRow], limits: Sequence[int]) -> list[list[int]]:
         self.step += 1
-        return [self._proposal(row)[:limit] for row, limit in zip(rows, limits, strict=True)]
+        proposals = [check_ids(self._proposal(row), row.index) for row in rows]
+        return [proposal[:limit] for proposal, limit in zip(proposals, limits, strict=True)]
 
-    def _proposal(self, row: DraftRow) -> list[int]:
+    def _proposal(self, row: DraftRow) -> Sequence[int]:
         if callable(self.proposals):
-            return list(self.proposals(row.index, list(row.token_ids), self.step))
+            return self.proposals(row.index, list(row.token_ids), self.step)
         mine = self.proposals[row.index] if row.index < len(self.proposals) else []
-        return list(mine[self.step - 1]) if self.step <= len(mine) else []
+        return mine[self.step - 1] if self.step <= len(mine) else []
 
 
 @dataclass(frozen=True)
@@ -217,6 +223,11 @@ class DraftModelDrafter:
     """
 
     draft_lm: LanguageModel
+
+    def __post_init__(self) -> None:
+        given: object = self.draft_lm
+        if not isinstance(given, LanguageModel):
+            raise ConfigError(f"The draft model must come from load_model, not {shown(given)}.")
 
     def start(self, lm: LanguageModel, rows: Sequence[DraftRow], batch: Batch) -> DrafterSession:
         """Check the tokenizers and prefill the draft's cache.
@@ -312,6 +323,26 @@ class _DraftModelSession(DrafterSession):
                     break
                 kept += 1
             self.cache_lens[row] = min(length + kept, length + len(committed.get(row, [])) - 1)
+
+
+def check_ids(proposal: Sequence[int], row: int, vocab_size: int | None = None) -> list[int]:
+    """The proposed ids as plain numbers.
+
+    Raises:
+        ConfigError: it is not a list of ids, or one of them is outside the vocabulary.
+    """
+    try:
+        ids = [operator.index(token) for token in proposal]
+    except TypeError:
+        raise ConfigError(
+            f"The drafter must propose a list of token ids for row {row}, not {shown(proposal)}."
+        ) from None
+    for token in ids:
+        if vocab_size is not None and not 0 <= token < vocab_size:
+            raise ConfigError(
+                f"The drafter proposed id {shown(token)} for row {row}, outside the vocabulary 0..{vocab_size - 1}."
+            )
+    return ids
 
 
 def check_same_tokenizer(lm: LanguageModel, draft_lm: LanguageModel) -> None:

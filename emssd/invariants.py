@@ -93,7 +93,7 @@ class InvariantChecker:
     def _check_greedy(self, step: StepTrace, request: Request) -> None:
         """I1: every output token is what the plain model chooses when it recomputes the whole text."""
         emitted = step.rows[request.place.index].num_emitted
-        logits = full_logits(self.run.lm.model, request.token_ids[:-1], emitted).float()
+        logits = full_logits(self.run.lm.oracle, request.token_ids[:-1], emitted).float()
         for place, token in enumerate(request.output_token_ids[-emitted:]):
             gap = float(logits[place].max() - logits[place, token])
             if gap > tie_gap(self.dtype):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 import transformers
-from transformers import PreTrainedModel
+from transformers import GenerationConfig, PreTrainedModel
 
+from emssd.attention import share_weights
 from emssd.embedded import weights_checksum
 from emssd.errors import PromptError
 from emssd.self_check import SelfCheckReport, context_length, layer_windows
@@ -35,6 +37,14 @@ class LanguageModel:
     name: str = "model"
     path: Path | None = None
     report: SelfCheckReport | None = None
+
+    @cached_property
+    def oracle(self) -> PreTrainedModel:
+        """A weight-sharing copy for plain decoding: in evaluation mode, whatever mode the user's model is in, and
+        without its generation settings (penalties, suppressed tokens, sampling)."""
+        plain = cast(PreTrainedModel, share_weights(self.model)).eval()
+        plain.generation_config = GenerationConfig()
+        return plain
 
     @property
     def device(self) -> torch.device:

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from emssd.attention import hook_model
 from emssd.embedded import EMBEDDED_NAME, embedded_folder
-from emssd.errors import ConfigError, UnsupportedModelError
+from emssd.errors import ConfigError, UnsupportedModelError, shown
 from emssd.language_model import LanguageModel
 from emssd.random_models import RANDOM_MODELS, random_model, random_tokenizer
 from emssd.self_check import check_configuration
@@ -51,6 +51,8 @@ class ModelLoader:
             UnsupportedModelError: pickle weights, or a gate refuses the model.
             EmssdError: the embedded model is not installed or its cache cannot be written.
         """
+        if not isinstance(name_or_path, (str, os.PathLike)):
+            raise ConfigError(f"A model is named by a text or a path, not by {shown(name_or_path)}.")
         place, number_format = _device(device), _dtype(dtype)
         name = os.fspath(name_or_path)
         model: PreTrainedModel
@@ -108,9 +110,9 @@ def _device(device: str | torch.device) -> torch.device:
         return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
     try:
         place = torch.device(device)
-        torch.empty(0, device=place)
-    except (RuntimeError, AssertionError, NotImplementedError, ValueError) as error:
-        reason = _first_line(error)
+        torch.zeros(1, device=place).item()  # also refuses devices that hold no numbers
+    except (RuntimeError, AssertionError, NotImplementedError, ValueError, TypeError) as error:
+        reason = _first_line(error)[:120]
         raise ConfigError(f"The device {str(device)!r} cannot be used here ({reason}): try auto or cpu.") from error
     return place
 

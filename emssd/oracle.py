@@ -6,7 +6,6 @@ the whole text without a cache (teacher forcing) tells a rounding tie from a rea
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -43,7 +42,7 @@ class Difference:
 def plain_generate(
     lm: LanguageModel, prompt_ids: Sequence[int], max_new_tokens: int, eos_token_ids: Sequence[int] = ()
 ) -> list[int]:
-    """Greedy output of `lm.model.generate` for one prompt alone: new tokens only, an end-of-sequence token included.
+    """Greedy output of transformers' own `generate` for one prompt alone: new tokens only, an end of sequence included.
 
     The model's own generation settings (penalties, suppressed tokens, sampling) are left out. A model with C positions
     is fed at most C tokens, so at most C - P + 1 tokens come out.
@@ -67,11 +66,8 @@ def plain_generate(
         eos_token_id=list(eos_token_ids) or None,
         pad_token_id=lm.pad_token_id,
     )
-    # None in `settings` would be filled from the model's own generation settings, so the copy has neutral ones.
-    model = copy.copy(lm.model)
-    model.generation_config = GenerationConfig()
     inputs = torch.tensor([list(prompt_ids)], device=lm.device)  # (1, P)
-    output = model.generate(inputs, attention_mask=torch.ones_like(inputs), generation_config=settings)
+    output = lm.oracle.generate(inputs, attention_mask=torch.ones_like(inputs), generation_config=settings)
     return [int(token) for token in output[0, inputs.shape[1] :].tolist()]
 
 
@@ -90,7 +86,7 @@ def teacher_forced_gaps(lm: LanguageModel, prompt_ids: Sequence[int], output_ids
 
 def _forced_logits(lm: LanguageModel, prompt_ids: Sequence[int], output_ids: Sequence[int]) -> torch.Tensor:
     """[len(output_ids), vocabulary] logits from which each output token was to be chosen."""
-    return full_logits(lm.model, [*prompt_ids, *output_ids][:-1], len(output_ids)).float()
+    return full_logits(lm.oracle, [*prompt_ids, *output_ids][:-1], len(output_ids)).float()
 
 
 def compare_outputs(

@@ -71,6 +71,8 @@ def encode_prompts(lm: LanguageModel, prompts: Sequence[Prompt], chat: bool = Fa
     """
     if isinstance(prompts, (str, bytes)):
         raise PromptError("Prompts must be given as a list: put the single prompt in brackets.")
+    if not hasattr(prompts, "__len__"):
+        raise PromptError(f"Prompts must be given as a list, not {shown(prompts)}.")
     if not len(prompts):
         raise PromptError("There are no prompts: give at least one.")
     token_ids: list[list[int] | None] = []

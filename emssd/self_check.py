@@ -100,6 +100,8 @@ def check_configuration(model: PreTrainedModel, max_length: int | None = None) -
     longest = max_length or context_length(model)
     if getattr(model, "_is_stateful", False):
         _refuse(model, 1, "it keeps a recurrent state, which cannot be rolled back like a KV cache")
+    if model.get_output_embeddings() is None:
+        _refuse(model, 1, "it has no language-model head, so it cannot choose tokens: load it as a causal LM")
     if getattr(model.config, "is_encoder_decoder", False):
         _refuse(model, 1, "it is an encoder-decoder, not a causal language model")
     if "position_ids" not in inspect.signature(model.forward).parameters:
@@ -243,16 +245,27 @@ def _packed_logits(
                 f"{type(model).__name__} is not supported: {error} (gate 4, {GATES[4]})"
             ) from error
         except Exception as error:  # whatever a foreign forward raises on packed input
-            name = type(error).__name__
-            raise UnsupportedModelError(
-                f"{type(model).__name__} is not supported: its forward failed on packed rows, "
-                f"{name}: {error} (gate 3, {GATES[3]})."
-            ) from error
+            _refuse_broken(model, texts[0], error)
         calls.append(runner.last_calls)
         parts = logits.split([len(tokens) for _, _, tokens in fed])
         for (row, _, _), part in zip(fed, parts, strict=True):
             pieces[row].append(part)
     return [torch.cat(row) for row in pieces], calls
+
+
+def _refuse_broken(model: PreTrainedModel, text: list[int], error: Exception) -> NoReturn:
+    """Say whether the packing or the model itself is what fails, for example for want of a kernel in this format."""
+    dtype, reason = str(next(model.parameters()).dtype).removeprefix("torch."), str(error).strip().split("\n")[0]
+    plain = share_weights(model).eval()
+    try:
+        with torch.inference_mode():
+            plain(input_ids=torch.tensor([text], device=next(model.parameters()).device), use_cache=False)
+    except Exception:  # whatever a foreign forward raises
+        raise UnsupportedModelError(
+            f"{type(model).__name__} does not run in {dtype} here, not even without our attention "
+            f"({reason}): use another dtype."
+        ) from error
+    _refuse(model, 3, f"its forward failed on packed rows, {type(error).__name__}: {reason}")
 
 
 def _probe_rows(limit: int | None) -> list[tuple[int, int]]:

@@ -84,11 +84,11 @@ class Session:
             PromptError: there are no prompts, or no good ones.
         """
         encoded = encode_prompts(self.lm, prompts, self.args.chat)
-        for row in sorted(encoded.problems):
-            note(f"warning: {encoded.problems[row]} This row is left out.")
         good = [(row, ids) for row, ids in enumerate(encoded.token_ids) if ids is not None]
         if not good:
-            raise PromptError(f"None of the {len(prompts)} prompts can be decoded.")
+            raise PromptError(" ".join(encoded.problems[row] for row in sorted(encoded.problems)))
+        for row in sorted(encoded.problems):
+            note(f"warning: {encoded.problems[row]} This row is left out.")
         size = batch_size or len(good)
         groups = [good[start : start + size] for start in range(0, len(good), size)]
         return [Batch([row for row, _ in group], [ids for _, ids in group]) for group in groups]

@@ -11,7 +11,7 @@ from typing import Any
 
 from emssd.accounting import StepAccount
 from emssd.config import METHODS
-from emssd.errors import TraceError
+from emssd.errors import TraceError, shown
 from emssd.trace import PHASES, SCHEMA, GenerationTrace, RequestTrace, RowTrace, StepTrace
 from emssd.trace_checking import check_consistency
 
@@ -48,13 +48,19 @@ def read_trace(source: str | os.PathLike[str]) -> GenerationTrace:
 
 
 def _read_text(source: str | os.PathLike[str]) -> str:
-    if isinstance(source, str) and source.lstrip()[:1] == "{":
-        return source
+    if not isinstance(source, (str, os.PathLike)):
+        raise TraceError(f"A trace is read from JSON text or a path, not from {shown(source)}.")
+    if isinstance(source, str):
+        text = source.removeprefix("\ufeff")
+        if not text.strip():
+            raise TraceError("The trace is empty: give JSON text or a path.")
+        if text.lstrip()[0] in "{[":
+            return text
     path = Path(source)
     try:
         if path.stat().st_size > MAX_BYTES:
             raise TraceError(f"{path} is larger than {MAX_BYTES // 2**20} MiB: record fewer rows or steps.")
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise TraceError(f"{path} is not UTF-8 text (byte {error.start}).") from None
     except (OSError, ValueError) as error:

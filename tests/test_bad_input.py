@@ -21,11 +21,13 @@ from emssd import (
     generate_steps,
     load_model,
 )
-from emssd.drafting import DraftModelDrafter, ScriptedDrafter
+from emssd.drafting import DraftModelDrafter, PromptLookupDrafter, ScriptedDrafter
 from emssd.memory import check_memory, kv_cache_bytes
 from emssd.model_runner import ModelRunner
+from emssd.oracle import plain_generate
 from emssd.output_files import read_outputs
 from emssd.prompts import read_prompts
+from emssd.random_models import random_model
 from emssd.request import encode_prompts
 from tests.helpers import assert_lossless, batch, greedy, language_model, prompt_ids, same
 
@@ -321,3 +323,70 @@ def test_files_of_outputs_that_cannot_be_read(tmp_path, line):
     with pytest.raises(PromptError) as caught:
         read_outputs(str(path))
     sentence(caught.value, str(path), "line 2")
+
+
+LM_WORDS = "must come from load_model"
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda lm: generate(lm.model, [[1]]), LM_WORDS),
+        (lambda lm: generate(lm, [[1]], {}), "must be a SpeculativeConfig"),
+        (lambda lm: generate(lm, [[1]], drafter="prompt-lookup"), "must be a drafter object"),
+        (lambda lm: generate(lm, [[1]], drafter=PromptLookupDrafter), "must be a drafter object"),
+        (lambda lm: generate(lm, [[1]], drafter=ScriptedDrafter(lambda *_: None)), "must propose a list of token ids"),
+        (lambda lm: generate(lm, [[1]], drafter=ScriptedDrafter(lambda *_: [1.7])), "must propose a list of token ids"),
+        (lambda lm: generate(lm, [[1]], drafter=ScriptedDrafter(lambda *_: "ab")), "must propose a list of token ids"),
+        (lambda lm: ScriptedDrafter(None), "a list per row or a function"),
+        (lambda lm: DraftModelDrafter("random-llama"), LM_WORDS),
+        (lambda lm: load_model(None), "named by a text or a path"),
+        (lambda lm: load_model("random-llama", device="meta"), "cannot be used here"),
+        (lambda lm: load_model("random-llama", device=None), "cannot be used here"),
+    ],
+    ids=range(12),
+)
+def test_a_wrong_kind_of_argument_is_one_sentence(call, words):
+    with pytest.raises(ConfigError) as caught:
+        call(language_model("random-llama"))
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_model_without_a_head_and_one_without_a_kernel_are_refused_for_what_they_are():
+    llama = language_model("random-llama").model
+    with pytest.raises(UnsupportedModelError, match="no language-model head"):
+        load_model.from_pretrained_model(llama.model)
+    with pytest.raises(UnsupportedModelError, match="does not run in float64 here"):
+        load_model("random-mixtral", dtype="float64")
+
+
+def test_a_model_in_training_mode_is_checked_in_evaluation_mode_and_left_as_it_is():
+    """Dropout in the user's model must not make the oracle wrong."""
+    model = random_model("random-gpt2")
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.5
+    model.train()
+    lm = load_model.from_pretrained_model(model)
+    config = SpeculativeConfig.ems_sd(max_new_tokens=12, check_invariants=True)
+    trace = generate(lm, [[5, 6, 7]], config)
+    assert plain_generate(lm, [5, 6, 7], 12) == trace.rows[0].output_token_ids
+    assert model.training
+
+
+def test_a_draft_length_function_is_asked_once_per_row_and_step():
+    asked = []
+
+    def length(row, step):
+        asked.append((row, step))
+        return 2
+
+    trace = generate(
+        language_model("random-llama"), [[5, 6, 7]], SpeculativeConfig(num_draft_tokens=length, max_new_tokens=5)
+    )
+    assert asked == [(0, step.index) for step in trace.decode_steps]
+
+
+def test_greedy_takes_no_draft_length_from_settings_shared_by_all_presets():
+    assert SpeculativeConfig.greedy(num_draft_tokens=3).method == "greedy"

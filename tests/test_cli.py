@@ -334,7 +334,7 @@ def test_bad_usage(run: Run, arguments: tuple[str, ...], words: list[str]) -> No
         (("--draft-model", "gpt-17"), ["gpt-17"]),
         (("--json", "no-such-folder/run.json"), ["no-such-folder/run.json", "folder"]),
         (("--prompts", "no-such-file.txt"), ["no-such-file.txt"]),
-        (("--chat",), ["None of the 1 prompts"]),
+        (("--chat",), ["has no chat template"]),
     ],
 )
 @pytest.mark.parametrize("command", ["generate", "compare"])
@@ -345,8 +345,8 @@ def test_bad_settings(run: Run, command: str, arguments: tuple[str, ...], words:
 
 def test_only_bad_rows(run: Run) -> None:
     result = run("generate", *MODEL, "--prompt", "", "--prompt", "x" * 257)
-    refused(result, "None of the 2 prompts")
-    assert result.err.count("\n") == 3
+    refused(result, "Row 0: the prompt is empty", "Row 1: the prompt has 257 tokens")
+    assert result.err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -555,6 +555,40 @@ def test_bad_files_of_outputs(run: Run, tmp_path: Path, data: bytes, words: list
     path = tmp_path / "o.jsonl"
     path.write_bytes(data)
     one_line(run("compare", *MODEL, "--against", path), "o.jsonl", *words)
+
+
+@pytest.mark.parametrize("option", [("--save-outputs", "x.jsonl"), ("--repeats", "2"), ("--with-traces",)])
+def test_against_refuses_what_it_would_not_do(run: Run, outputs: Path, option: tuple[str, ...]) -> None:
+    one_line(run("compare", *MODEL, "--against", outputs, *option), "--against", option[0])
+
+
+def test_against_a_file_that_stops_too_early_under_a_given_limit(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "empty.jsonl"
+    path.write_text('{"prompt_token_ids": [5, 6, 7], "output_token_ids": []}\n')
+    result = run("compare", *MODEL, "--against", path, "--max-new-tokens", "3")
+    assert result.code == 1
+    assert "the file has the end of the output" in result.out
+    assert "up to 3 new tokens each" in result.out
+
+
+def test_a_full_disk_is_one_line_and_exit_2() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full here")
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-m", "emssd", "generate", *MODEL, "--prompt", "abc", "--max-new-tokens", "2"]
+        result = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert result.returncode == 2
+    assert "Traceback" not in result.stderr
+    assert "No space left" in result.stderr
+
+
+def test_a_terminal_without_unicode_still_gets_the_text() -> None:
+    command = [sys.executable, "-m", "emssd", "--help"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    assert subprocess.run(command, capture_output=True, env=environment, check=False).returncode == 0
+    code = "import sys; from emssd.__main__ import main; main(['--version']); print('\\u00e9')"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=False)
+    assert result.stdout == "emssd 0.1.0\n\\xe9\n"
 
 
 def test_against_a_file_that_is_not_there_or_with_prompts(run: Run, outputs: Path) -> None:

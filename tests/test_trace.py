@@ -492,8 +492,8 @@ def test_a_missing_row_or_step_is_refused():
         ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "too deeply"),
         ('{"schema": 1} trailing', "Not JSON"),
         ('{"schema": 1, "a": "\x01"}', "Not JSON"),
-        ("[]", "Cannot read"),
-        ("", "Cannot read"),
+        ("[]", "must be an object"),
+        ("", "is empty"),
         ("no-such-file.json", "no-such-file.json"),
         ("nul\0byte", "Cannot read"),
         ("x" * 10_000, "Cannot read"),
@@ -615,3 +615,16 @@ def test_numbers_that_json_cannot_hold_are_never_written():
     trace.steps[1].seconds["total"] = math.nan
     with pytest.raises(ValueError, match="JSON"):
         trace.to_json()
+
+
+def test_a_byte_order_mark_does_not_matter(tmp_path):
+    """Windows editors put one before the text."""
+    text = recorded()
+    (tmp_path / "marked.json").write_bytes(b"\xef\xbb\xbf" + text.encode("utf-8"))
+    assert GenerationTrace.from_json("\ufeff" + text) == GenerationTrace.from_json(tmp_path / "marked.json")
+
+
+@pytest.mark.parametrize("source", [None, b"{}", 5])
+def test_what_is_neither_text_nor_path_is_refused(source):
+    with pytest.raises(TraceError, match="JSON text or a path"):
+        GenerationTrace.from_json(source)
