@@ -58,7 +58,9 @@ def state_words(run: LiveRun, steps: dict[str, int]) -> tuple[str, str]:
     rows = plural(len(run.request.titles), "row")
     return {
         "waiting": ("Waiting", "Another run is decoding on this machine."),
-        "decoding": ("Decoding", "Greedy and both methods, one step each in turn."),
+        "decoding": ("Decoding", "Greedy and both methods, one step each in turn.")
+        if all(run.steps.values())
+        else ("Reading the prompts", "Each method fills its own cache first; this is not in its decode time."),
         "finished": ("Finished", f"{rows}. Greedy and both methods took turns, one step each."),
         "cancelled": (stopped, kept),
         "abandoned": (stopped, f"Nobody was watching for {run.heartbeat:.0f} s. {kept}"),
