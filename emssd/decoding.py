@@ -353,12 +353,12 @@ class GenerationRun(Iterator[StepTrace]):
 
 
 def _check_arguments(lm: LanguageModel, config: SpeculativeConfig, drafter: Drafter | None) -> None:
-    wrong: object = lm
-    if not isinstance(wrong, LanguageModel):
-        raise ConfigError(f"The model must come from load_model, not {shown(wrong)}.")
-    wrong = config
-    if not isinstance(wrong, SpeculativeConfig):
-        raise ConfigError(f"The settings must be a SpeculativeConfig, not {shown(wrong)}.")
+    given: object = lm
+    if not isinstance(given, LanguageModel):
+        raise ConfigError(f"The model must come from load_model, not {shown(given)}.")
+    given = config
+    if not isinstance(given, SpeculativeConfig):
+        raise ConfigError(f"The settings must be a SpeculativeConfig, not {shown(given)}.")
     if drafter is not None and (isinstance(drafter, type) or not hasattr(drafter, "start")):
         raise ConfigError(f"The drafter must be a drafter object such as PromptLookupDrafter(), not {shown(drafter)}.")
 

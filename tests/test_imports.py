@@ -58,19 +58,7 @@ LAZY = {
     ("invariants", "decoding"),  # for types: the checker looks at the run that calls it
     ("invariants", "request"),
 }
-LIGHT = [
-    "",
-    "errors",
-    "config",
-    "layouts",
-    "accounting",
-    "trace",
-    "trace_checking",
-    "trace_reading",
-    "trace_diff",
-    "cells",
-    "prompts",
-]
+LIGHT = ["", *ORDER[: ORDER.index("prompts") + 1]]
 
 
 def module_name(path: Path) -> str:
