@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from collections.abc import Callable, Generator, Iterator, Sequence
 from itertools import accumulate
 
 import torch
 
-from emssd import __version__
-from emssd.accounting import step_account
 from emssd.config import SpeculativeConfig
 from emssd.drafting import Batch, Drafter, DrafterSession, DraftRow, PromptLookupDrafter, check_ids
 from emssd.errors import ConfigError, shown
@@ -21,22 +17,10 @@ from emssd.layouts import Commit, Layout, StepPlan, make_layout, output_limits, 
 from emssd.loading import LanguageModel
 from emssd.memory import check_memory
 from emssd.model_runner import ModelRunner
+from emssd.recording import Recorder, Verified
 from emssd.request import Prompt, Request, encode_prompts
-from emssd.trace import GenerationTrace, RequestTrace, RowTrace, StepTrace, next_kind
-from emssd.verification import verify_greedy
-
-
-@dataclass(frozen=True)
-class Verified:
-    """What the target said about one step, by request index; zeros and empty lists for rows that were not fed."""
-
-    target_token_ids: list[list[int]]
-    num_accepted: list[int]
-    num_emitted: list[int]
-
-    def emitted(self, row: int) -> list[int]:
-        """Tokens the row gains: accepted drafts equal the target's own choices."""
-        return self.target_token_ids[row][: self.num_emitted[row]]
+from emssd.trace import GenerationTrace, StepTrace
+from emssd.verification import TopTokens, top_tokens, verify_greedy
 
 
 def generate(
@@ -110,47 +94,33 @@ class GenerationRun(Iterator[StepTrace]):
             for place, prompt, limit in zip(self.layout.start(lengths), prompts, limits, strict=True)
         ]
         self.runner = ModelRunner(lm.hooked, config.attention)
-        self.trace = self._empty_trace()
-        self._stopped = False
+        self.recorder = Recorder(
+            lm, config, self.drafter, self.requests, self.eos_token_ids, self.runner, sum(self.capacities)
+        )
+        self.should_stop: Callable[[], bool] = lambda: False
+        """Asked before every step and between the chunks of prefill, so that a run can end while it is inside one."""
+        self._closed = False
         self._steps = self._run()
+
+    @property
+    def _stopped(self) -> bool:
+        return self._closed or self.should_stop()
+
+    @property
+    def trace(self) -> GenerationTrace:
+        """What has happened so far, valid at any time."""
+        return self.recorder.trace
 
     def __next__(self) -> StepTrace:
         return next(self._steps)
 
     def close(self) -> None:
         """Stop: at once between steps, and before the next forward if another thread is inside a step."""
-        self._stopped = True
+        self._closed = True
         try:
             self._steps.close()
         except ValueError:
             return  # another thread is inside a step and will see the flag
-
-    def _empty_trace(self) -> GenerationTrace:
-        described = {"name": "none"} if self.drafter is None else self.drafter.describe()
-        decode = self.lm.decode if self.lm.tokenizer is not None else lambda ids: None
-        reason = "length" if self.config.max_new_tokens == 0 else None
-        rows = [
-            RequestTrace(
-                list(request.prompt_token_ids),
-                decode(request.prompt_token_ids),
-                output_text=decode([]),
-                finish_reason=reason,
-            )
-            for request in self.requests
-        ]
-        trace = GenerationTrace(
-            config=self.config.to_dict(),
-            method=self.config.method,
-            drafter=described,
-            attention=self.runner.backend,
-            model={**self.lm.description(), "pad_token_id": self.lm.pad_token_id},
-            rows=rows,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            emssd_version=__version__,
-        )
-        trace.config["eos_token_ids"] = list(self.eos_token_ids)
-        self._name_tokens(trace, [token for request in self.requests for token in request.prompt_token_ids])
-        return trace
 
     def _run(self) -> Generator[StepTrace, None, None]:
         if self.config.max_new_tokens == 0:
@@ -180,17 +150,19 @@ class GenerationRun(Iterator[StepTrace]):
         logits = self.runner.prefill(prompts, store, lambda: self._stopped)
         if logits is None:
             return None
-        tokens = logits.argmax(dim=-1).tolist()
+        target = logits.argmax(dim=-1)
+        tokens = target.tolist()
         target_done = time.perf_counter()
         plan = prefill_plan([(row, 0, prompt) for row, prompt in enumerate(prompts)])
-        verified = Verified([[token] for token in tokens], [0] * len(tokens), [1] * len(tokens))
+        top = self._top_tokens(logits, target, list(range(len(tokens))), [1] * len(tokens))
+        verified = Verified([[token] for token in tokens], [0] * len(tokens), [1] * len(tokens), top)
         for request, token in zip(self.requests, tokens, strict=True):
             request.output_token_ids.append(token)
             request.place.finished = self._reason(request) is not None
         commit = Commit((1,) * len(tokens), (), ((),) * len(tokens), ())
         seconds = {"draft": 0.0, "target": target_done - began, "verify": 0.0}
         seconds["commit"] = time.perf_counter() - target_done
-        return self._record(0, plan, verified, commit, None, seconds, began)
+        return self.recorder.record(0, plan, verified, commit, None, seconds, began)
 
     def _start_session(self) -> DrafterSession | None:
         if self.drafter is None:
@@ -227,7 +199,7 @@ class GenerationRun(Iterator[StepTrace]):
             "verify": judged - answered,
             "commit": time.perf_counter() - judged,
         }
-        return self._record(index, plan, verified, commit, session, seconds, began)
+        return self.recorder.record(index, plan, verified, commit, session, seconds, began)
 
     def _draft(self, step: int, session: DrafterSession | None) -> list[list[int]]:
         """[rows] drafts, capped so that only an end-of-sequence token can cut what a row emits."""
@@ -255,7 +227,8 @@ class GenerationRun(Iterator[StepTrace]):
             [starts[row.row] + min(place, row.num_drafted) for place in range(width + 1)] for row in live
         ]  # (live, width + 1) packed indices; pads are never looked at
         drafts = [[*row.input_token_ids[1 : 1 + row.num_drafted], *[0] * (width - row.num_drafted)] for row in live]
-        target = logits.argmax(dim=-1)[torch.tensor(index, device=device)]  # (live, width + 1)
+        choices = logits.argmax(dim=-1)  # (packed,)
+        target = choices[torch.tensor(index, device=device)]  # (live, width + 1)
         accepted, emitted = verify_greedy(
             target,
             torch.tensor(drafts, dtype=torch.long, device=device).view(len(live), width),
@@ -264,12 +237,25 @@ class GenerationRun(Iterator[StepTrace]):
         )
         answers = torch.cat([target, accepted[:, None], emitted[:, None]], dim=1).tolist()
         rows = len(plan.rows)
-        verified = Verified([[] for _ in range(rows)], [0] * rows, [0] * rows)
-        for row, (*tokens, num_accepted, num_emitted) in zip(live, answers, strict=True):
+        counts = [0] * rows
+        for row, answer in zip(live, answers, strict=True):
+            counts[row.row] = answer[-1]
+        judged = [place for row in live for place in range(starts[row.row], starts[row.row] + counts[row.row])]
+        top = self._top_tokens(logits, choices, judged, counts)
+        verified = Verified([[] for _ in range(rows)], [0] * rows, counts, top)
+        for row, (*tokens, num_accepted, _) in zip(live, answers, strict=True):
             verified.target_token_ids[row.row].extend(tokens[: 1 + row.num_drafted])
             verified.num_accepted[row.row] = num_accepted
-            verified.num_emitted[row.row] = num_emitted
         return verified
+
+    def _top_tokens(
+        self, logits: torch.Tensor, choices: torch.Tensor, judged: list[int], counts: list[int]
+    ) -> TopTokens | None:
+        """The best few tokens at the `judged` rows of the logits, `counts` of them for each request."""
+        if not self.config.num_top_tokens:
+            return None
+        places = torch.tensor(judged, device=logits.device)
+        return top_tokens(logits[places], choices[places], counts, self.config.num_top_tokens)
 
     def _commit(self, plan: StepPlan, verified: Verified, store: KVStore) -> Commit:
         ended = [False] * len(self.requests)
@@ -288,68 +274,6 @@ class GenerationRun(Iterator[StepTrace]):
 
     def _reason(self, request: Request) -> str | None:
         return request.finish_reason(self.config.max_new_tokens, self.eos_token_ids)
-
-    def _record(
-        self,
-        index: int,
-        plan: StepPlan,
-        verified: Verified,
-        commit: Commit,
-        session: DrafterSession | None,
-        seconds: dict[str, float],
-        began: float,
-    ) -> StepTrace:
-        sources = {} if session is None else session.draft_sources
-        rows = [self._row_trace(plan, row, verified, commit, sources.get(row)) for row in range(len(self.requests))]
-        holes = sum(len(request.place.holes) for request in self.requests)
-        account = step_account(plan, sum(self.capacities), holes)
-        forwards = [] if session is None else [dict(forward) for forward in session.draft_forwards]
-        step = StepTrace(index, "decode" if index else "prefill", rows, forwards, account, seconds)
-        for row, request in enumerate(self.requests):
-            result = self.trace.rows[row]
-            result.output_token_ids = list(request.output_token_ids)
-            result.finish_reason = self._reason(request)
-            if self.lm.tokenizer is not None and rows[row].num_emitted:
-                result.output_text = self.lm.decode(request.output_token_ids)
-        self._name_tokens(
-            self.trace, [token for row in rows for token in (*row.input_token_ids, *row.target_token_ids)]
-        )
-        self.trace.attention = "+".join(sorted(self.runner.kernels)) or self.runner.backend
-        self.trace.steps.append(step)
-        seconds["total"] = time.perf_counter() - began
-        return step
-
-    def _row_trace(self, plan: StepPlan, row: int, verified: Verified, commit: Commit, source: int | None) -> RowTrace:
-        planned, request = plan.rows[row], self.requests[row]
-        emitted = verified.emitted(row)[: commit.kept[row]]
-        accepted = min(verified.num_accepted[row], len(emitted))
-        return RowTrace(
-            row=row,
-            kind=planned.kind,
-            cache_start=planned.cache_start,
-            next_slot=request.place.next_slot,
-            slots=list(planned.slots),
-            input_token_ids=list(planned.input_token_ids),
-            input_kinds=list(planned.input_kinds),
-            position_ids=list(planned.position_ids),
-            target_token_ids=list(verified.target_token_ids[row]),
-            num_drafted=planned.num_drafted,
-            num_accepted=accepted,
-            num_emitted=len(emitted),
-            emitted_token_ids=emitted,
-            next_kind=next_kind(planned.num_drafted, accepted, len(emitted)),
-            cache_len=request.place.cache_len,
-            holes_added=list(commit.holes[row]),
-            finished=request.place.finished,
-            draft_source=source if planned.num_drafted else None,
-        )
-
-    def _name_tokens(self, trace: GenerationTrace, token_ids: Sequence[int]) -> None:
-        if self.lm.tokenizer is None:
-            return
-        for token in token_ids:
-            if str(token) not in trace.tokens:
-                trace.tokens[str(token)] = self.lm.token_text(token)
 
 
 def _check_arguments(lm: LanguageModel, config: SpeculativeConfig, drafter: Drafter | None) -> None:

@@ -70,6 +70,36 @@ def read_prompts(path: str | Path) -> list[str]:
     return prompts
 
 
+def parse_prompts(data: bytes, name: str) -> tuple[list[str], list[str]]:
+    """The content of a prompt file that was handed over, read like `read_prompts`, line by line.
+
+    Args:
+        data: the file's bytes.
+        name: its name; one that ends in .jsonl is read as JSON lines.
+
+    Returns:
+        The good prompts in file order, and one sentence for each line (or for the whole file) that is not one.
+    """
+    try:
+        text = _decode(data, name)
+    except PromptError as error:
+        return [], [str(error)]
+    prompts: list[str] = []
+    problems: list[str] = []
+    for number, line in _lines(text):
+        if not name.lower().endswith(".jsonl"):
+            prompts.append(line)
+            continue
+        try:
+            where = f"{name}, line {number}"
+            prompts.append(_prompt_of(_record(line, where), where))
+        except PromptError as error:
+            problems.append(str(error))
+    if not prompts and not problems:
+        problems.append(f"{name} holds no prompts; put one prompt on each line.")
+    return prompts, problems
+
+
 def _read_bytes(path: str | Path, name: str) -> bytes:
     if str(path) == "-":
         return sys.stdin.buffer.read()
@@ -100,20 +130,20 @@ def _lines(text: str) -> list[tuple[int, str]]:
 
 
 def _records(text: str, name: str) -> list[tuple[int, dict[str, Any]]]:
-    records = []
-    for number, line in _lines(text):
-        where = f"{name}, line {number}"
-        try:
-            record = json.loads(line)
-        except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
-            reason = "too deep" if isinstance(error, RecursionError) else "a number is too large"
-            if isinstance(error, json.JSONDecodeError):
-                reason = f"{error.msg} at column {error.colno}"
-            raise PromptError(f"{where} is not JSON ({reason}); write one JSON object on each line.") from None
-        if not isinstance(record, dict):
-            raise PromptError(f'{where} is no JSON object; write {{"prompt": "..."}} on each line.')
-        records.append((number, record))
-    return records
+    return [(number, _record(line, f"{name}, line {number}")) for number, line in _lines(text)]
+
+
+def _record(line: str, where: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:  # ValueError: also a number of thousands of digits
+        reason = "too deep" if isinstance(error, RecursionError) else "a number is too large"
+        if isinstance(error, json.JSONDecodeError):
+            reason = f"{error.msg} at column {error.colno}"
+        raise PromptError(f"{where} is not JSON ({reason}); write one JSON object on each line.") from None
+    if not isinstance(record, dict):
+        raise PromptError(f'{where} is no JSON object; write {{"prompt": "..."}} on each line.')
+    return record
 
 
 def _prompt_of(record: dict[str, Any], where: str) -> str:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from emssd.errors import PromptError
-from emssd.prompts import COPYING, KINDS, default_prompts, prompt_sets, read_prompts
+from emssd.prompts import COPYING, KINDS, default_prompts, parse_prompts, prompt_sets, read_prompts
 
 
 def write(folder: Path, name: str, content: str | bytes) -> Path:
@@ -206,3 +206,13 @@ def test_path_with_a_null_byte() -> None:
 def test_empty_file(tmp_path: Path, name: str, content: str) -> None:
     with pytest.raises(PromptError, match="holds no prompts; put one prompt on each line"):
         read_prompts(write(tmp_path, name, content))
+
+
+def test_a_file_that_was_handed_over_keeps_its_good_lines() -> None:
+    content = b'{"prompt": "a"}\n{"x": 1}\n\n[1]\n{bad\n{"turns": ["q", "r"]}\n{"prompt": 3}\n'
+    prompts, problems = parse_prompts(content, "f.jsonl")
+    assert prompts == ["a", "q"]
+    assert [problem.split(" ")[:3] for problem in problems] == [["f.jsonl,", "line", n] for n in ("2", "4", "5", "7:")]
+    assert parse_prompts(b"\xef\xbb\xbfa\n\nb \r\n", "f.txt") == (["a", "b "], [])
+    assert "not UTF-8" in parse_prompts(b"\xff", "f.txt")[1][0]
+    assert "holds no prompts" in parse_prompts(b" \n", "f.txt")[1][0]
