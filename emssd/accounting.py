@@ -3,11 +3,14 @@
 Two kinds of padding, never one number. *Input padding*: a row is fed tokens it does not need (costs dense rows and
 queries, this step only). *KV padding*: holes, masked slots that every later step scans again. Beside them *prompt
 padding* (dead slots between a short prompt and the shared write column) and *finished rows* that are still fed.
-Counts are for one full-attention layer.
+Counts are for one full-attention layer. FLOPs and bytes are not stored anywhere: they follow from the counts and the
+model's shape.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -102,3 +105,131 @@ def _scan_of_run(first_slot: int, queries: int) -> int:
 def _add(totals: dict[str, int], counts: dict[str, int]) -> None:
     for kind, count in counts.items():
         totals[kind] += count
+
+
+@dataclass(frozen=True)
+class ModelShape:
+    """The sizes that FLOPs and bytes follow from, in a trace's words (`trace.model`).
+
+    Args:
+        experts, experts_per_token: of a mixture; 0 of a dense model.
+        intermediate: inner width of a feed-forward network, of one expert in a mixture.
+        bytes_per_value: size of one cached number.
+    """
+
+    parameters: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    value_head_dim: int
+    hidden: int
+    intermediate: int
+    experts: int
+    experts_per_token: int
+    vocab: int
+    tied_embeddings: bool
+    bytes_per_value: int
+
+    @classmethod
+    def from_trace(cls, model: Mapping[str, Any]) -> ModelShape:
+        """Read `trace.model`. Optional fields that are missing get what most models have."""
+
+        def count(name: str, default: int) -> int:
+            value = model.get(name)
+            return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else default
+
+        experts = count("experts", 0)
+        inner = count("intermediate", 4 * model["hidden"])
+        bits = re.search(r"\d+", str(model.get("dtype", "")))
+        return cls(
+            parameters=model["parameters"],
+            layers=model["layers"],
+            heads=model["heads"],
+            kv_heads=model["kv_heads"],
+            head_dim=model["head_dim"],
+            value_head_dim=count("value_head_dim", model["head_dim"]),
+            hidden=model["hidden"],
+            intermediate=count("expert_intermediate", inner) if experts else inner,
+            experts=experts,
+            experts_per_token=count("experts_per_token", 1) if experts else 0,
+            vocab=model["vocab"],
+            tied_embeddings=model.get("tied_embeddings") is True,
+            bytes_per_value=max(int(bits.group()) // 8, 1) if bits and len(bits.group()) < 4 else 4,
+        )
+
+    @property
+    def attention_weights(self) -> int:
+        """Weights of one layer's query, key, value and output projections."""
+        queries_and_outputs = self.heads * (self.head_dim + self.value_head_dim)
+        keys_and_values = self.kv_heads * (self.head_dim + self.value_head_dim)
+        return self.hidden * (queries_and_outputs + keys_and_values)
+
+    def feed_forward_weights(self, networks: int, matrices: int) -> int:
+        """Weights of one layer's feed-forward networks, a mixture's router included."""
+        return matrices * networks * self.hidden * self.intermediate + self.hidden * self.experts
+
+    @property
+    def gated(self) -> bool:
+        """Three matrices or two: whichever comes nearer to the model's number of parameters."""
+        embeddings = self.hidden * self.vocab * (1 if self.tied_embeddings else 2)
+
+        def distance(matrices: int) -> int:
+            layer = self.attention_weights + self.feed_forward_weights(max(self.experts, 1), matrices)
+            return abs(self.parameters - embeddings - self.layers * layer)
+
+        return distance(3) < distance(2)
+
+
+def linear_flops_per_row(model: Mapping[str, Any]) -> int:
+    """FLOPs of the linear layers and the LM head for one fed row, two per multiply-accumulate.
+
+    2 * (layers * (hidden * (heads + kv_heads) * (head_dim + value_head_dim)
+    + matrices * networks * hidden * intermediate + hidden * experts) + hidden * vocab), where `matrices` is 3 for a
+    gated feed-forward network and else 2, and `networks` is the number of experts a token uses (1 in a dense model).
+    Exact for Llama-, OPT- and GPT-2-like shapes and for mixtures of equal layers. Norms, biases, activations and the
+    embedding lookup are left out; shared experts, dense layers of a mixture and latent projections are not described
+    in a trace and count as plain ones.
+
+    Args:
+        model: `trace.model`.
+    """
+    shape = ModelShape.from_trace(model)
+    networks = shape.experts_per_token or 1
+    layer = shape.attention_weights + shape.feed_forward_weights(networks, 3 if shape.gated else 2)
+    return 2 * (shape.layers * layer + shape.hidden * shape.vocab)
+
+
+def attention_flops_per_slot(model: Mapping[str, Any]) -> int:
+    """FLOPs of one query for one slot that it scans, in all layers: 2 * layers * heads * (head_dim + value_head_dim).
+
+    One score and one weighted value per head. Softmax is left out, and a sliding window counts as a full layer.
+    """
+    shape = ModelShape.from_trace(model)
+    return 2 * shape.layers * shape.heads * (shape.head_dim + shape.value_head_dim)
+
+
+def kv_bytes_per_slot(model: Mapping[str, Any]) -> int:
+    """Bytes of keys and values of one slot in all layers: layers * kv_heads * (head_dim + value_head_dim) * size.
+
+    The size of a number is read from `dtype`; a type whose name has no number of bits counts as 4 bytes.
+    """
+    shape = ModelShape.from_trace(model)
+    return shape.layers * shape.kv_heads * (shape.head_dim + shape.value_head_dim) * shape.bytes_per_value
+
+
+def step_flops(model: Mapping[str, Any], account: StepAccount) -> tuple[int, int]:
+    """FLOPs of a step, and those of them that were wasted.
+
+    Total: `linear_flops_per_row` for every fed row, plus `attention_flops_per_slot` for every slot that a query scans
+    ("per_token"; the second launch of the paper's kernel repeats work and is not counted again).
+    Wasted: rows of pads and of finished requests, dead slots, and all slots that pads' queries scan. Rejected drafts
+    are not waste: without them there is no speculation.
+
+    Returns:
+        (total, wasted); wasted <= total.
+    """
+    row, slot = linear_flops_per_row(model), attention_flops_per_slot(model)
+    rows, slots = account.input_rows, account.kv_slots_scanned["per_token"]
+    total = sum(rows.values()) * row + sum(slots.values()) * slot
+    return total, total - rows["useful"] * row - slots["useful"] * slot

@@ -7,10 +7,15 @@ emitted.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from emssd.trace import GenerationTrace, StepTrace
+
+
+def measured_seconds(step: StepTrace) -> float:
+    """Wall time of a step, everything included."""
+    return step.seconds.get("total", 0.0)
 
 
 @dataclass(frozen=True)
@@ -26,13 +31,13 @@ class Clock:
         return self.seconds[place] if place < len(self.tokens) else None
 
 
-def clock(steps: Sequence[StepTrace]) -> Clock:
-    """The clock of some first steps of a run."""
+def clock(steps: Sequence[StepTrace], step_seconds: Callable[[StepTrace], float] = measured_seconds) -> Clock:
+    """The clock of some first steps of a run; `step_seconds` says how long a decode step took."""
     tokens, seconds = [0], [0.0]
     for step in steps:
         if step.kind == "decode":
             tokens.append(tokens[-1] + sum(row.num_emitted for row in step.rows))
-            seconds.append(seconds[-1] + step.seconds.get("total", 0.0))
+            seconds.append(seconds[-1] + step_seconds(step))
     return Clock(tokens, seconds)
 
 
@@ -61,7 +66,7 @@ class Equality:
         shared: tokens compared and equal, prefill's included.
         total: tokens of the baseline.
         row, token: the first difference; tokens count from 1. None if there is none.
-        complete: both runs have ended, so that all tokens were compared.
+        complete: both runs have ended.
     """
 
     shared: int
@@ -92,14 +97,63 @@ def compare_outputs(baseline: Sequence[Sequence[int]], other: Sequence[Sequence[
     shared = 0
     differences: list[tuple[int, int]] = []
     for row, (left, right) in enumerate(zip(baseline, other, strict=True)):
-        common = next((n for n, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1]), None)
-        if common is None and complete and len(left) != len(right):
-            common = min(len(left), len(right))
-        shared += min(len(left), len(right)) if common is None else common
-        if common is not None:
+        common = _common(left, right)
+        shared += common
+        if common < min(len(left), len(right)) or (complete and len(left) != len(right)):
             differences.append((common + 1, row))
     token, at_row = min(differences, default=(None, None))
     return Equality(shared, sum(map(len, baseline)), at_row, token, complete)
+
+
+def _common(left: Sequence[int], right: Sequence[int]) -> int:
+    """Tokens that two outputs begin with in common."""
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((number for number, (one, two) in pairs if one != two), min(len(left), len(right)))
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Where an output first leaves the baseline's: token counts from 1, and the step that emitted it."""
+
+    row: int
+    token: int
+    step: int
+
+
+def agreement(baseline: GenerationTrace, trace: GenerationTrace) -> tuple[list[int], Difference | None]:
+    """How far a run's output is the baseline's, step by step, prefill included.
+
+    A row that has ended in one run and emits more in the other differs, too. The first difference is that of the
+    earliest step, then the earliest token, then the lowest row.
+
+    Returns:
+        [steps] tokens emitted so far that equal the baseline's; the first difference, None if there is none.
+    """
+    emitted = [0] * len(trace.rows)
+    common = [_common(b.output_token_ids, t.output_token_ids) for b, t in zip(baseline.rows, trace.rows, strict=True)]
+    counts: list[int] = []
+    first: Difference | None = None
+    for step in trace.steps:
+        found = []
+        for row in step.rows:
+            emitted[row.row] += row.num_emitted
+            if _differs(baseline, trace, row.row, common[row.row], emitted[row.row], row.finished):
+                found.append((common[row.row] + 1, row.row))
+        counts.append(sum(map(min, emitted, common)))
+        if found and first is None:
+            token, at_row = min(found)
+            first = Difference(at_row, token, step.index)
+    return counts, first
+
+
+def _differs(
+    baseline: GenerationTrace, trace: GenerationTrace, row: int, common: int, emitted: int, ended: bool
+) -> bool:
+    """Whether a row's difference is out once it has emitted so many tokens (and, perhaps, ended)."""
+    right, own = baseline.rows[row], trace.rows[row]
+    if emitted > common:  # one more token than they share: another one, or one after the baseline's end
+        return common < len(right.output_token_ids) or right.finish_reason is not None
+    return ended and own.finish_reason is not None and common < len(right.output_token_ids)
 
 
 def outputs_after(trace: GenerationTrace, num_steps: int) -> list[list[int]]:

@@ -1,29 +1,48 @@
-"""Traces as columns for the player: everything it draws is computed here from a trace, the player only paints.
+"""Traces as plain data for the player: everything it shows is computed here or follows from these numbers by rule.
 
-Cells go over as changes from step to step: [row, slot, state, token, position + 1] in one flat list per step.
+A row's step is one flat list of numbers (`_row`), a token is an index into one table of words. The player recomputes
+cells from the rows with the rules of `emssd.cells`.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
-from emssd.cells import STATES, Cell, iter_cells, num_slots
+from emssd.accounting import kv_bytes_per_slot, step_flops
+from emssd.cells import SUBSTEPS, num_slots
 from emssd.config import METHOD_TITLES
-from emssd.trace import GenerationTrace, RowTrace
-from emssd.ui.comparison import clock, speed_ups
+from emssd.cost_model import PAPER_FIT, PAPER_FIT_SOURCE, CostModel
+from emssd.trace import GenerationTrace, RowTrace, StepTrace
+from emssd.ui.comparison import agreement, clock, measured_seconds, speed_ups
 from emssd.ui.narration import narrate
-from emssd.ui.palette import LAYOUT_WORDS
+from emssd.ui.palette import LAYOUT_WORDS, player_palette
 from emssd.ui.token_text import visible
 
 MAX_ROWS = 16
 MAX_STEPS = 500
 MAX_SLOTS = 8192
-MAX_CELLS = 60_000
-PROMPT_TAIL = 24
-ORIGIN_CODES = {"prompt": 0, "plain": 1, "accepted": 2, "recovered": 3, "bonus": 4}
-PARTS = ("input_useful", "input_pad", "input_finished", "slots_useful", "slots_dead", "slots_pad_query", "holes", "ms")
+MAX_BYTES = 2_000_000
+ID_BYTES = 64
+KINDS = {"prefill": 0, "decode": 1, "finished": 2}
+NEXT_KINDS = {None: 0, "plain": 1, "recovered": 2, "bonus": 3}
+COUNTERS = (
+    "rowsUseful",
+    "rowsPad",
+    "rowsFinished",
+    "slotsUseful",
+    "slotsDead",
+    "slotsPadQuery",
+    "holes",
+    "promptPads",
+    "slotsHeld",
+    "flops",
+    "flopsWasted",
+    "ms",
+)
 
 
 @dataclass(frozen=True)
@@ -33,84 +52,236 @@ class Pane:
     trace: GenerationTrace
     method: str
     baseline: GenerationTrace | None = None
-    baseline_words: str = "vs greedy, padded cache"
+
+
+@dataclass(frozen=True)
+class TimeSource:
+    """Where step times come from: a cost model or a clock, never both.
+
+    Args:
+        kind: "modelled" or "measured".
+        where: the hardware in words.
+        help: what the numbers mean, in a sentence or two.
+        model: the cost model of modelled time.
+    """
+
+    kind: Literal["modelled", "measured"]
+    where: str
+    help: str
+    model: CostModel | None = None
+
+    def step_seconds(self, step: StepTrace) -> float:
+        """Seconds of one decode step."""
+        return measured_seconds(step) if self.model is None else self.model.step_seconds(step.account)
+
+    @property
+    def baseline_words(self) -> str:
+        """What stands behind a speed-up."""
+        return f"vs greedy, {'modelled for' if self.kind == 'modelled' else 'measured on'} {self.where}"
+
+
+def modelled(model: CostModel = PAPER_FIT) -> TimeSource:
+    """Time by a cost model."""
+    source = f" {PAPER_FIT_SOURCE}" if model == PAPER_FIT else ""
+    return TimeSource("modelled", model.name, model.explanation() + source, model)
+
+
+def measured(where: str) -> TimeSource:
+    """Time by the clock; `where` names the device, as "a CPU: 2 threads, float32"."""
+    words = f"Measured on {where}, decode steps only, everything included. Not comparable with the paper’s GPU numbers."
+    return TimeSource("measured", where, words)
+
+
+MODELLED = modelled()
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where the player opens: step, sub-step, and the pinned cell as "row.slot"."""
+
+    step: int = 1
+    sub: str = "draft"
+    pin: str | None = None
 
 
 def too_large(trace: GenerationTrace) -> str | None:
     """Why the player does not show a trace, in one sentence; None if it does."""
-    for count, limit, what in (
-        (len(trace.rows), MAX_ROWS, "rows"),
-        (len(trace.steps), MAX_STEPS, "steps"),
-        (num_slots(trace), MAX_SLOTS, "slots in a row"),
-        (num_slots(trace) * len(trace.rows), MAX_CELLS, "cache cells"),
-    ):
+    for count, limit, what in ((len(trace.steps), MAX_STEPS, "steps"), (num_slots(trace), MAX_SLOTS, "slots in a row")):
         if count > limit:
-            return f"The step view takes at most {limit} {what}, and this run has {count}: totals and texts are shown."
+            return f"Summary view: more than {limit} {what}. Totals and texts of all {count} are shown."
     return None
 
 
-def player_data(panes: Sequence[Pane], titles: Sequence[str]) -> dict[str, Any]:
-    """What the player needs, JSON-ready. `titles` name the rows."""
-    words: dict[str, int] = {}
+def player_data(
+    panes: Sequence[Pane],
+    titles: Sequence[str],
+    *,
+    group: str = "",
+    time: TimeSource = MODELLED,
+    start: Start | None = None,
+    link: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """What the player needs, JSON-ready and at most `MAX_BYTES` long as JSON.
+
+    Counters are those of the whole batch. At most `MAX_ROWS` rows go over, fewer where they would not fit; a notice
+    says so.
+
+    Args:
+        panes: left first; all of the same prompts.
+        titles: names of all rows.
+        group: panes of the same group keep the reader's place when one of them changes.
+        time: where step times come from.
+        start: where the player opens; None means the first step's drafts.
+        link: names that the address of a step is made of.
+    """
+    rows, tops = min(MAX_ROWS, len(titles)), True
+    while True:
+        data = _data(panes, titles, rows, tops, group, time, start or Start(), link)
+        encoded = _json(data)
+        if len(encoded) <= MAX_BYTES - ID_BYTES or (rows == 1 and not tops):
+            return {**data, "id": hashlib.sha256(encoded).hexdigest()[:16]}
+        if tops:
+            tops = False
+        else:
+            rows = max(1, min(rows - 1, rows * MAX_BYTES // len(encoded)))
+
+
+def _json(data: dict[str, Any]) -> bytes:
+    return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+
+
+def _data(
+    panes: Sequence[Pane],
+    titles: Sequence[str],
+    rows: int,
+    tops: bool,
+    group: str,
+    time: TimeSource,
+    start: Start,
+    link: dict[str, str] | None,
+) -> dict[str, Any]:
+    words = _Words()
+    model = panes[0].trace.model
+    label = "Modelled time" if time.kind == "modelled" else "Measured time"
     return {
-        "panes": [_pane(pane, words) for pane in panes],
-        "rows": [visible(title) for title in titles],
-        "slots": max(num_slots(pane.trace) for pane in panes),
-        "steps": max(len(pane.trace.steps) for pane in panes),
-        "states": list(STATES),
-        "words": list(words),
+        "v": 1,
+        "group": group,
+        "rows": [visible(title) for title in titles[:rows]],
+        "totalRows": len(titles),
+        "notices": [] if rows == len(titles) else [_rows_notice(rows, len(titles))],
+        "panes": [_pane(pane, rows, tops, words, time) for pane in panes],
+        "words": words.texts,
+        "ids": words.ids,
+        "model": visible(str(model.get("name", ""))),
+        "bytesPerSlot": kv_bytes_per_slot(model),
+        "time": {"kind": time.kind, "label": label, "where": time.where, "help": time.help},
+        "palette": player_palette(),
+        "start": _start(start, panes),
+        "link": link,
     }
 
 
-def _pane(pane: Pane, words: dict[str, int]) -> dict[str, Any]:
-    trace = pane.trace
-    factors = speed_ups(clock(pane.baseline.steps), clock(trace.steps)) if pane.baseline else []
+def _rows_notice(shown: int, total: int) -> str:
+    reason = "" if shown == min(MAX_ROWS, total) else ": more would make the page slow"
+    return f"Showing {shown} of {total} rows{reason}. Counters are those of all rows."
+
+
+def _start(start: Start, panes: Sequence[Pane]) -> dict[str, Any]:
+    last = max(len(pane.trace.steps) for pane in panes) - 1
+    step = min(max(start.step, 0), max(last, 0))
+    sub = start.sub if step and start.sub in SUBSTEPS else "draft" if step else "commit"
+    return {"step": step, "sub": sub, "pin": start.pin}
+
+
+class _Words:
+    """The table of visible token texts; one entry per token id and text."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.ids: list[int] = []
+        self._places: dict[tuple[int, str | None], int] = {}
+
+    def of(self, trace: GenerationTrace, token_id: int) -> int:
+        """Index of a token's visible text."""
+        text = trace.tokens.get(str(token_id))
+        key = (token_id, text)
+        if key not in self._places:
+            self._places[key] = len(self.texts)
+            self.texts.append(visible(f"id {token_id}" if text is None else text))
+            self.ids.append(token_id)
+        return self._places[key]
+
+
+def _pane(pane: Pane, rows: int, tops: bool, words: _Words, time: TimeSource) -> dict[str, Any]:
+    trace, baseline = pane.trace, pane.baseline
+    is_baseline = baseline is not None and baseline.rows == trace.rows and pane.method == "greedy"
+    if is_baseline:
+        baseline = None
+    factors = (
+        speed_ups(clock(baseline.steps, time.step_seconds), clock(trace.steps, time.step_seconds)) if baseline else []
+    )
+    agree, difference = agreement(baseline, trace) if baseline else (None, None)
+    layout = (str(trace.config.get("cache_layout")), str(trace.config.get("input_layout")))
     return {
         "method": pane.method,
         "title": METHOD_TITLES.get(pane.method, pane.method),
         "layout": LAYOUT_WORDS.get(pane.method, ""),
-        "shared": trace.config.get("cache_layout") == "padded",
-        "packed": trace.config.get("input_layout") == "packed",
-        "prefill": [len(row.prompt_token_ids) for row in trace.rows],
-        "changes": _changes(trace, words),
-        "verdicts": [[_verdict(row) for row in step.rows] for step in trace.steps],
-        "texts": [_text(trace, row, words) for row in range(len(trace.rows))],
-        "counters": _counters(trace),
-        "narration": [narrate(trace, step) for step in trace.steps],
+        "shared": layout[0] == "padded",
+        "packed": layout[1] == "packed",
+        "isBaseline": is_baseline,
+        "prompts": [[words.of(trace, token) for token in row.prompt_token_ids] for row in trace.rows[:rows]],
+        "steps": [[_row(trace, row, words) for row in step.rows[:rows]] for step in trace.steps],
+        "counters": _counters(trace, time),
+        "narration": _narration(trace),
         "speed": [None if factor is None else round(factor, 4) for factor in factors],
-        "baseline": pane.baseline_words,
+        "baseline": "the baseline" if is_baseline else time.baseline_words if baseline else "",
+        "agree": agree,
+        "differs": None if difference is None else asdict(difference),
+        "tops": _tops(trace, rows, words) if tops else {},
+        "code": {},
     }
 
 
-def _word(trace: GenerationTrace, token_id: int | None, words: dict[str, int]) -> int:
-    """Index of a token's visible text in `words`; -1 for none."""
-    if token_id is None:
-        return -1
-    text = visible(trace.tokens.get(str(token_id), f"id {token_id} "))
-    return words.setdefault(text, len(words))
+def _row(trace: GenerationTrace, row: RowTrace, words: _Words) -> list[int]:
+    """One row in one step, 14 numbers and three lists of known lengths.
+
+    [kind, first slot written, slots written, first position (-1: nothing fed), drafted, accepted, emitted, next slot,
+    cache_len, finished, pads fed, next kind, draft source (-1: none), holes added h, h slots,
+    words fed (1 + drafted, of a decode row only), words of the target's answers (1 + drafted, 1 of prefill)].
+    """
+    fed = row.input_token_ids[: 1 + row.num_drafted] if row.kind == "decode" else []
+    return [
+        KINDS[row.kind],
+        row.cache_start,
+        len(row.slots),
+        row.position_ids[0] if row.position_ids else -1,
+        row.num_drafted,
+        row.num_accepted,
+        row.num_emitted,
+        row.next_slot,
+        row.cache_len,
+        int(row.finished),
+        row.input_kinds.count("pad"),
+        NEXT_KINDS[row.next_kind],
+        -1 if row.draft_source is None else row.draft_source,
+        len(row.holes_added),
+        *row.holes_added,
+        *(words.of(trace, token) for token in fed),
+        *(words.of(trace, token) for token in row.target_token_ids),
+    ]
 
 
-def _changes(trace: GenerationTrace, words: dict[str, int]) -> list[list[int]]:
-    codes = {state: code for code, state in enumerate(STATES)}
-    before: list[list[Cell]] = [[] for _ in trace.rows]
-    steps = []
-    for grid in iter_cells(trace):
-        flat: list[int] = []
-        for row, cells in enumerate(grid):
-            for slot, cell in enumerate(cells):
-                if cell != (before[row][slot] if before[row] else Cell()):
-                    position = -1 if cell.position is None else cell.position
-                    flat += (row, slot, codes[cell.state], _word(trace, cell.token_id, words), position + 1)
-        before = grid
-        steps.append(flat)
-    return steps
-
-
-def _verdict(row: RowTrace) -> list[int]:
-    """[live, drafted, accepted, emitted, pads or finished rows fed, next slot, finished] of one row in one step."""
-    pads = row.input_kinds.count("pad")
-    live = 0 if row.kind == "finished" else 1
-    return [live, row.num_drafted, row.num_accepted, row.num_emitted, pads, row.next_slot, int(row.finished)]
+def _tops(trace: GenerationTrace, rows: int, words: _Words) -> dict[str, list[list[list[float]]]]:
+    """ "step.row" -> [judged positions][k] of [word, how far its logit lies below the best one's]; only recorded ones."""
+    tops = {}
+    for step in trace.steps:
+        for row in step.rows[:rows]:
+            if row.top_token_ids and row.top_logit_gaps:
+                tops[f"{step.index}.{row.row}"] = [
+                    [[words.of(trace, token), gap] for token, gap in zip(best, gaps, strict=True)]
+                    for best, gaps in zip(row.top_token_ids, row.top_logit_gaps, strict=True)
+                ]
+    return tops
 
 
 def origins(row: RowTrace) -> list[str]:
@@ -119,33 +290,39 @@ def origins(row: RowTrace) -> list[str]:
     return ["accepted"] * kept + [row.next_kind or "plain"] * (row.num_emitted - kept)
 
 
-def _text(trace: GenerationTrace, row: int, words: dict[str, int]) -> list[int]:
-    """Flat [word, origin, step] of the prompt's tail and of all new tokens; the prompt's step is -1."""
-    flat: list[int] = []
-    for token in trace.rows[row].prompt_token_ids[-PROMPT_TAIL:]:
-        flat += (_word(trace, token, words), 0, -1)
-    for step in trace.steps:
-        entry = step.rows[row]
-        for token, origin in zip(entry.emitted_token_ids, origins(entry), strict=True):
-            flat += (_word(trace, token, words), ORIGIN_CODES[origin], step.index)
-    return flat
+def _narration(trace: GenerationTrace) -> list[list[list[list[str | int]]]]:
+    return [
+        [[[text, int(bold)] for text, bold in narrate(trace, step)]] * (6 if step.index else 1) for step in trace.steps
+    ]
 
 
-def _counters(trace: GenerationTrace) -> dict[str, list[float]]:
-    """[steps] cumulative counts by kind, prefill left out; `ms` is measured decode time."""
-    columns: dict[str, list[float]] = {part: [] for part in PARTS}
-    totals = dict.fromkeys(PARTS, 0.0)
+def _counters(trace: GenerationTrace, time: TimeSource) -> dict[str, list[float]]:
+    """[steps] counts of the whole batch, cumulative over decode steps; prefill adds to none but `promptPads`."""
+    columns: dict[str, list[float]] = {name: [] for name in COUNTERS}
+    totals: dict[str, float] = dict.fromkeys(COUNTERS, 0)
     for step in trace.steps:
-        if step.kind == "decode":
-            rows, slots = step.account.input_rows, step.account.kv_slots_scanned["per_token"]
-            totals["input_useful"] += rows["useful"]
-            totals["input_pad"] += rows["pad"]
-            totals["input_finished"] += rows["finished"]
-            totals["slots_useful"] += slots["useful"]
-            totals["slots_dead"] += slots["prompt_pad"] + slots["hole"]
-            totals["slots_pad_query"] += slots["pad_query"]
-            totals["ms"] += round(1000 * step.seconds.get("total", 0.0), 3)
-        totals["holes"] = step.account.holes_total
-        for part in PARTS:
-            columns[part].append(round(totals[part], 3))
+        if step.kind == "prefill":
+            totals["promptPads"] = sum(row.next_slot - len(row.slots) for row in step.rows)
+        else:
+            _add_step(totals, trace, step, time)
+        for name in COUNTERS:
+            columns[name].append(totals[name] if name != "ms" else round(totals[name], 6))
     return columns
+
+
+def _add_step(totals: dict[str, float], trace: GenerationTrace, step: StepTrace, time: TimeSource) -> None:
+    account = step.account
+    rows, slots, launches = account.input_rows, account.kv_slots_scanned["per_token"], account.attention_launches
+    flops, wasted = step_flops(trace.model, account)
+    totals["rowsUseful"] += rows["useful"]
+    totals["rowsPad"] += rows["pad"]
+    totals["rowsFinished"] += rows["finished"]
+    totals["slotsUseful"] += slots["useful"] * launches
+    totals["slotsDead"] += (slots["prompt_pad"] + slots["hole"]) * launches
+    totals["slotsPadQuery"] += slots["pad_query"] * launches
+    totals["holes"] = account.holes_total
+    starts = trace.steps[0].rows
+    totals["slotsHeld"] = sum(row.next_slot - start.next_slot for row, start in zip(step.rows, starts, strict=True))
+    totals["flops"] += flops
+    totals["flopsWasted"] += wasted
+    totals["ms"] += 1000 * time.step_seconds(step)

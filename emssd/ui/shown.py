@@ -13,7 +13,7 @@ from emssd.errors import TraceError
 from emssd.trace import GenerationTrace
 from emssd.ui.comparison import Equality, compare_outputs, outputs_after
 from emssd.ui.live_run import BASELINE, LiveRun
-from emssd.ui.player_data import Pane, player_data, too_large
+from emssd.ui.player_data import Pane, measured, player_data, too_large
 from emssd.ui.token_text import visible
 
 MAX_FILE_BYTES = 5 * 2**20
@@ -50,13 +50,9 @@ class Shown:
     def player(self) -> dict[str, Any]:
         """The player's data, made once."""
         if self._player is None:
-            from emssd.ui.player import player_id
-
             baseline = self.traces.get(BASELINE)
-            words = f"vs greedy, padded cache, same prompts, decode only, {self.where}"
-            panes = [Pane(self.traces[name], name, baseline, words) for name in self.panes]
-            data = player_data(panes, self.titles)
-            self._player = {**data, "id": player_id(data)}
+            panes = [Pane(self.traces[name], name, baseline) for name in self.panes]
+            self._player = player_data(panes, self.titles, time=measured(self.where))
         return self._player
 
     def too_large(self) -> str | None:
