@@ -38,7 +38,7 @@ class CostModel:
         row = f", {self.row_us:g} µs for each row fed" if self.row_us else ""
         return (
             f"Modelled, not measured: each step costs {self.step_ms:g} ms{row} and {self.slot_us:g} µs for each KV "
-            "slot that is read, counted per token and per launch (two launches where any row feeds more than one token)."
+            "slot that is read, counted per token and launch (two launches where any row feeds more than one token)."
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from emssd.accounting import step_account
 from emssd.cells import STATES, SUBSTEPS, Cell, cells_at
-from emssd.config import METHODS, SpeculativeConfig
+from emssd.config import SpeculativeConfig
 from emssd.layouts import BatchLayout, RowPlan, StepPlan, make_layout, prefill_plan
 from emssd.trace import GenerationTrace, RequestTrace, RowTrace, StepTrace, finish_reason, next_kind
 from emssd.trace_checking import check_consistency

@@ -217,29 +217,31 @@ def _pane(pane: Pane, rows: int, tops: bool, words: _Words, time: TimeSource) ->
     is_baseline = baseline is not None and baseline.rows == trace.rows and pane.method == "greedy"
     if is_baseline:
         baseline = None
-    factors = (
-        speed_ups(clock(baseline.steps, time.step_seconds), clock(trace.steps, time.step_seconds)) if baseline else []
-    )
     agree, difference = agreement(baseline, trace) if baseline else (None, None)
-    layout = (str(trace.config.get("cache_layout")), str(trace.config.get("input_layout")))
     return {
         "method": pane.method,
         "title": METHOD_TITLES.get(pane.method, pane.method),
         "layout": LAYOUT_WORDS.get(pane.method, ""),
-        "shared": layout[0] == "padded",
-        "packed": layout[1] == "packed",
+        "shared": trace.config.get("cache_layout") == "padded",
+        "packed": trace.config.get("input_layout") == "packed",
         "isBaseline": is_baseline,
         "prompts": [[words.of(trace, token) for token in row.prompt_token_ids] for row in trace.rows[:rows]],
         "steps": [[_row(trace, row, words) for row in step.rows[:rows]] for step in trace.steps],
         "counters": _counters(trace, time),
         "narration": _narration(trace),
-        "speed": [None if factor is None else round(factor, 4) for factor in factors],
+        "speed": _speed(baseline, trace, time) if baseline else [],
         "baseline": "the baseline" if is_baseline else time.baseline_words if baseline else "",
         "agree": agree,
         "differs": None if difference is None else asdict(difference),
         "tops": _tops(trace, rows, words) if tops else {},
         "code": {},
     }
+
+
+def _speed(baseline: GenerationTrace, trace: GenerationTrace, time: TimeSource) -> list[float | None]:
+    """[steps] the speed-up so far."""
+    factors = speed_ups(clock(baseline.steps, time.step_seconds), clock(trace.steps, time.step_seconds))
+    return [None if factor is None else round(factor, 4) for factor in factors]
 
 
 def _row(trace: GenerationTrace, row: RowTrace, words: _Words) -> list[int]:
@@ -272,7 +274,7 @@ def _row(trace: GenerationTrace, row: RowTrace, words: _Words) -> list[int]:
 
 
 def _tops(trace: GenerationTrace, rows: int, words: _Words) -> dict[str, list[list[list[float]]]]:
-    """ "step.row" -> [judged positions][k] of [word, how far its logit lies below the best one's]; only recorded ones."""
+    """Where recorded, by "step.row": [judged positions][k] of [word, how far its logit lies below the best one's]."""
     tops = {}
     for step in trace.steps:
         for row in step.rows[:rows]:
@@ -291,9 +293,8 @@ def origins(row: RowTrace) -> list[str]:
 
 
 def _narration(trace: GenerationTrace) -> list[list[list[list[str | int]]]]:
-    return [
-        [[[text, int(bold)] for text, bold in narrate(trace, step)]] * (6 if step.index else 1) for step in trace.steps
-    ]
+    said = [[[text, int(bold)] for text, bold in narrate(trace, step)] for step in trace.steps]
+    return [[pieces] * (len(SUBSTEPS) if step.index else 1) for step, pieces in zip(trace.steps, said, strict=True)]
 
 
 def _counters(trace: GenerationTrace, time: TimeSource) -> dict[str, list[float]]:
