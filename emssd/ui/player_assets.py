@@ -21,6 +21,12 @@ PARTS = (
     "player_png.js",
 )
 
+ROOT = (
+    '<div class="player" data-testid="player" tabindex="0" role="application"'
+    ' aria-label="Step player: arrow keys change the step, Space plays"></div>'
+)
+"""The element that the player fills."""
+
 
 def read_asset(name: str) -> str:
     """Text of a file in assets/ui."""
