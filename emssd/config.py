@@ -15,6 +15,7 @@ DraftLength = int | tuple[int, ...] | Callable[[int, int], int]
 
 MAX_DRAFT_TOKENS = 1024
 MAX_NEW_TOKENS = 1_000_000
+MAX_TOP_TOKENS = 8
 ATTENTION_CHOICES = ("auto", "sdpa", "reference")
 
 # name on the command line -> (cache layout, input layout); "greedy" rows are run without drafts
@@ -52,6 +53,7 @@ class SpeculativeConfig:
         attention: "auto" (fastest correct), "sdpa", or "reference" (plain matrix products).
         check_invariants: assert the invariants of every step; slow, for debugging and tests.
         seed: recorded with the trace; greedy decoding draws nothing from it.
+        num_top_tokens: record the target's best few tokens at each position that was judged, 0 (none) to 8.
 
     Raises:
         ConfigError: a value is of the wrong kind or out of range.
@@ -66,6 +68,7 @@ class SpeculativeConfig:
     attention: str = "auto"
     check_invariants: bool = False
     seed: int = 0
+    num_top_tokens: int = 0
 
     def __post_init__(self) -> None:
         _check_choice("cache_layout", self.cache_layout, ("padded", "ragged"))
@@ -75,6 +78,7 @@ class SpeculativeConfig:
             raise ConfigError(f"check_invariants must be True or False, not {shown(self.check_invariants)}.")
         _check_count("max_new_tokens", self.max_new_tokens, MAX_NEW_TOKENS)
         _check_seed(self.seed)
+        _check_count("num_top_tokens", self.num_top_tokens, MAX_TOP_TOKENS)
         object.__setattr__(self, "num_draft_tokens", _clean_draft_length(self.num_draft_tokens))
         object.__setattr__(self, "eos_token_ids", _clean_eos(self.eos_token_ids))
         if isinstance(self.temperature, bool) or not isinstance(self.temperature, (int, float)):
@@ -188,6 +192,7 @@ class SpeculativeConfig:
             "attention": self.attention,
             "check_invariants": self.check_invariants,
             "seed": self.seed,
+            **({"num_top_tokens": self.num_top_tokens} if self.num_top_tokens else {}),
         }
 
 

@@ -1,6 +1,12 @@
 """What a run did, step by step, as plain data: schema 1, JSON in and out.
 
 The command line, the app, lessons, metrics and tests read traces; nothing else reports what happened.
+
+Optional row fields, left out where they were not recorded: `logit_gaps`; and, where `config.num_top_tokens` asks for
+them, `top_token_ids` and `top_logit_gaps`, both [judged positions][k]. Judged are the answers that verification looked
+at: `num_accepted` + 1 of them, `num_accepted` after an accepted end of sequence, 1 in prefill; so one for each emitted
+token. Of each they hold the target's k best tokens, its own choice first, and how far their logits lie below its logit
+(0 for itself, rising, rounded to 4 digits).
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ from emssd.accounting import INPUT_KINDS, SCAN_KINDS, StepAccount
 from emssd.errors import TraceError
 
 SCHEMA = 1
+OPTIONAL_ROW_FIELDS = ("logit_gaps", "top_token_ids", "top_logit_gaps")
 PHASES = ("draft", "target", "verify", "commit", "total")
 
 
@@ -43,6 +50,8 @@ class RowTrace:
     finished: bool
     draft_source: int | None = None
     logit_gaps: list[float] | None = None
+    top_token_ids: list[list[int]] | None = None
+    top_logit_gaps: list[list[float]] | None = None
     extra: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -53,8 +62,9 @@ class RowTrace:
     def to_dict(self) -> dict[str, Any]:
         """Plain data, as stored."""
         data = {name: value for name, value in vars(self).items() if name != "extra"}
-        if self.logit_gaps is None:
-            del data["logit_gaps"]
+        for name in OPTIONAL_ROW_FIELDS:
+            if data[name] is None:
+                del data[name]
         return {**data, **self.extra}
 
 
@@ -177,6 +187,12 @@ class GenerationTrace:
         for step in data["steps"]:
             del step["seconds"]
         return data
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the step player of this trace, or a short table where it cannot be played."""
+        from emssd.ui.html_export import notebook_html
+
+        return notebook_html(self)
 
     def live_rows(self) -> Iterator[RowTrace]:
         """Every live row of every decode step."""

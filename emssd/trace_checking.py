@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from itertools import pairwise
 from typing import Any
 
 from emssd.accounting import StepAccount, step_account
@@ -114,6 +115,29 @@ def _check_verdict(path: str, row: RowTrace, eos_token_ids: Sequence[int]) -> No
     _expect(f"{path}.next_kind", row.next_kind, next_kind(row.num_drafted, accepted, emitted))
 
 
+def _check_top_tokens(path: str, row: RowTrace, vocab: int, most: int) -> None:
+    """The target's best few: as many as judged positions, the emitted token first, known ids, rising gaps from 0."""
+    ids, gaps = row.top_token_ids, row.top_logit_gaps
+    if ids is None and gaps is None:
+        return
+    for name, value in (("top_token_ids", ids), ("top_logit_gaps", gaps)):
+        if value is None:
+            raise TraceError(f"{path}.{name} is missing: top_token_ids and top_logit_gaps go together.")
+        _expect(f"{path}.{name}", f"{len(value)} positions", f"{row.num_emitted} positions")
+    for place, (best, far) in enumerate(zip(ids or [], gaps or [], strict=True)):
+        here = f"{path}.top_token_ids[{place}]"
+        if not 1 <= len(best) <= most or len(set(best)) < len(best):
+            raise TraceError(f"{here} must hold 1 to {most} different ids, as config.num_top_tokens says, not {best}.")
+        if max(best) >= vocab:
+            raise TraceError(f"{here} holds the id {max(best)}, outside the vocabulary 0..{vocab - 1}.")
+        _expect(f"{here}[0]", best[0], row.target_token_ids[place])
+        if len(far) != len(best) or far[0] != 0 or any(later < gap for gap, later in pairwise(far)):
+            shown = str(far)[:80]
+            raise TraceError(
+                f"{path}.top_logit_gaps[{place}] must hold {len(best)} numbers that rise from 0, not {shown}."
+            )
+
+
 def _check_widths(path: str, step: StepTrace, config: SpeculativeConfig, places: Sequence[Row]) -> None:
     """Counts that decide how much the layout writes: checked first, so that a small file cannot ask for much memory."""
     live = [row for row, place in zip(step.rows, places, strict=True) if not place.finished]
@@ -163,6 +187,7 @@ def replay_layout(trace: GenerationTrace) -> Iterator[tuple[StepTrace, StepPlan,
         for row in step.rows:
             _check_ids(f"{path}.rows[{row.row}]", row, trace.model["vocab"])
             _check_verdict(f"{path}.rows[{row.row}]", row, config.eos_token_ids or ())  # type: ignore[arg-type]
+            _check_top_tokens(f"{path}.rows[{row.row}]", row, trace.model["vocab"], config.num_top_tokens)
         if number == 0:
             plan = prefill_plan([(row, 0, trace.rows[row].prompt_token_ids) for row in range(len(places))])
             for place, row in zip(places, step.rows, strict=True):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from emssd.trace import GenerationTrace, StepTrace
+from emssd.trace import OPTIONAL_ROW_FIELDS, GenerationTrace, StepTrace
 
 SHOWN_CHARACTERS = 60
 
@@ -58,7 +58,7 @@ class TraceComparison:
 def compare_traces(
     left: GenerationTrace, right: GenerationTrace, ignore: frozenset[str] = frozenset()
 ) -> TraceComparison:
-    """Compare two traces; `created`, the version and all seconds are outside it.
+    """Compare two traces; `created`, the version, all seconds and what was recorded of logits are outside it.
 
     Args:
         left, right: the traces.
@@ -84,7 +84,7 @@ def _step_differences(
 
 
 def _differences_of_step(left: StepTrace, right: StepTrace, ignore: frozenset[str]) -> Iterator[FieldDifference]:
-    skipped = ignore | {"row"}
+    skipped = ignore | {"row", *OPTIONAL_ROW_FIELDS}  # logits differ by rounding; what was chosen from them must not
     for mine, theirs in zip(left.rows, right.rows, strict=False):
         ours, others = mine.to_dict(), theirs.to_dict()
         for name in dict.fromkeys([*ours, *others]):

@@ -152,6 +152,15 @@ def _is_count_list(value: Any) -> bool:
     return isinstance(value, list) and all(_is_count(item) for item in value)
 
 
+def _is_id_table(value: Any) -> bool:
+    return value is None or (isinstance(value, list) and all(map(_is_count_list, value)))
+
+
+def _is_gap_table(value: Any) -> bool:
+    lists = value is None or (isinstance(value, list) and all(isinstance(item, list) for item in value))
+    return lists and all(_is_time(gap) for item in value or [] for gap in item)
+
+
 def _is_time(value: Any) -> bool:
     return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
 
@@ -274,5 +283,9 @@ def _row(data: Any, path: str) -> RowTrace:
     if "logit_gaps" in reader.rest:
         good = lambda value: value is None or (isinstance(value, list) and all(_is_time(gap) for gap in value))  # noqa: E731
         row.logit_gaps = reader.take("logit_gaps", good, "a list of numbers from 0")
+    if "top_token_ids" in reader.rest:
+        row.top_token_ids = reader.take("top_token_ids", _is_id_table, "lists of whole numbers from 0, one a token")
+    if "top_logit_gaps" in reader.rest:
+        row.top_logit_gaps = reader.take("top_logit_gaps", _is_gap_table, "lists of numbers from 0, one a token")
     row.extra = reader.rest
     return row
