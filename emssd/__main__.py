@@ -18,6 +18,7 @@ DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
 DEFAULT_MODEL = "smollm2-135m"
 DEFAULT_BATCH = 8
 DEFAULT_NEW_TOKENS = 64
+MAX_PORT = 65_535
 
 DESCRIPTION = """\
 EMS-SD: batched speculative decoding without padding. Decode prompts, compare methods, look inside.
@@ -46,6 +47,14 @@ def at_least_one(text: str) -> int:
         number = 0
     if number < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number from 1, not {text!r}")
+    return number
+
+
+def port_number(text: str) -> int:
+    """A port, for argparse."""
+    number = at_least_one(text)
+    if number > MAX_PORT:
+        raise argparse.ArgumentTypeError(f"must be a port from 1 to {MAX_PORT}, not {number}")
     return number
 
 
@@ -144,6 +153,7 @@ def build_parser() -> Parser:
     diff = command("diff", "compare two traces (exit 1 if they differ)", "diff a.json b.json")
     diff.add_argument("left", metavar="A", help="trace file")
     diff.add_argument("right", metavar="B", help="trace file")
+    _add_view(command)
     doctor = command("doctor", "say what works on this machine, and what to do about what does not", "doctor")
     doctor.add_argument("--model", default=DEFAULT_MODEL, help="model of the self-check (default: %(default)s)")
     _add_machine(doctor)
@@ -154,11 +164,15 @@ Command = Callable[[str, str, str], Parser]
 
 
 def _lazy(name: str) -> Callable[[argparse.Namespace], int]:
-    """The command's function, loaded when it is run, so that help and diff need no torch."""
+    """The command's function, loaded when it is run, so that help, diff and view need no torch."""
 
     def run(args: argparse.Namespace) -> int:
         if name == "diff":
             return diff_command(args)
+        if name == "view":
+            from emssd.viewing import view_command
+
+            return view_command(args)
         if name == "doctor":
             from emssd.doctor import doctor_command
 
@@ -187,7 +201,8 @@ def _add_generate(command: Command) -> None:
         "decode prompts with one method",
         'generate --prompt "The capital of France is" --method ems-sd --json run.json',
     )
-    _add_common(parser, batch_size=None)
+    _add_common(parser, batch_size=None, one_run=True)
+    _add_one_run(parser)
     parser.add_argument("--json", metavar="FILE", help='save the trace; "-" prints it instead of the texts')
 
 
@@ -217,11 +232,41 @@ def _add_compare(command: Command) -> None:
 def _add_record(command: Command) -> None:
     parser = command("record", "decode prompts and write the trace", 'record run.json --prompt "Once upon a time"')
     parser.add_argument("out", metavar="OUT", nargs="?", help='trace file; "-" prints it')
-    _add_common(parser, batch_size=None)
+    _add_common(parser, batch_size=None, one_run=True)
+    _add_one_run(parser)
     parser.add_argument("--json", metavar="FILE", help="another way to name OUT")
 
 
-def _add_common(parser: argparse.ArgumentParser, batch_size: int | None) -> None:
+def _add_view(command: Command) -> None:
+    parser = command("view", "open traces in the app, or write them as a page that plays offline", "view run.json")
+    parser.add_argument("files", metavar="FILE", nargs="+", help="trace file; several must be of the same prompts")
+    parser.add_argument(
+        "--port", type=port_number, metavar="N", help="where the app listens (default: 8501 or the next)"
+    )
+    parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
+    parser.add_argument("--html", metavar="OUT", help='write the page instead of starting the app; "-" prints it')
+
+
+def _add_one_run(parser: argparse.ArgumentParser) -> None:
+    """What only makes sense where one method runs once."""
+    run = parser.add_argument_group("one run")
+    run.add_argument(
+        "--proposals",
+        metavar="FILE",
+        help="the drafts of --drafter scripted: JSON, a list per prompt of lists of token ids per decode step",
+    )
+    run.add_argument("--steps", type=at_least_one, metavar="N", help="stop after N decode steps (default: no limit)")
+    run.add_argument(
+        "--top-tokens",
+        type=int,
+        default=0,
+        metavar="K",
+        help="record the target's K best tokens at every judged position, up to 8 (default: 0)",
+    )
+
+
+def _add_common(parser: argparse.ArgumentParser, batch_size: int | None, one_run: bool = False) -> None:
+    parser.set_defaults(proposals=None, steps=None, top_tokens=0)
     prompts = parser.add_argument_group("prompts")
     prompts.add_argument("--prompt", action="append", metavar="TEXT", help="a prompt; may be repeated")
     prompts.add_argument(
@@ -235,7 +280,7 @@ def _add_common(parser: argparse.ArgumentParser, batch_size: int | None) -> None
     method.add_argument("--method", choices=tuple(METHODS), help="default: ems-sd")
     method.add_argument(
         "--drafter",
-        choices=("none", "prompt-lookup", "draft-model"),
+        choices=("none", "prompt-lookup", "draft-model", *(["scripted"] if one_run else [])),
         help="default: prompt-lookup; none drafts nothing",
     )
     method.add_argument("--draft-model", metavar="NAME", help="model that drafts; its tokenizer must be the target's")

@@ -15,7 +15,8 @@ import transformers
 
 from emssd.config import SpeculativeConfig
 from emssd.decoding import GenerationRun
-from emssd.drafting import Drafter, DraftModelDrafter, PromptLookupDrafter, check_same_tokenizer
+from emssd.draft_scripts import check_proposals, read_proposals
+from emssd.drafting import Drafter, DraftModelDrafter, PromptLookupDrafter, ScriptedDrafter, check_same_tokenizer
 from emssd.errors import ConfigError, PromptError
 from emssd.language_model import LanguageModel
 from emssd.loading import load_model
@@ -47,12 +48,15 @@ class Session:
         args: the command line.
         lm: the target model.
         drafter: None for prompt lookup's defaults, or where nothing is drafted.
+        settings: what all methods share.
+        proposals: [prompts][steps] token ids of a script, which drafts in place of `drafter`.
     """
 
     args: argparse.Namespace
     lm: LanguageModel
     drafter: Drafter | None
     settings: dict[str, Any] = field(default_factory=dict)
+    proposals: list[list[list[int]]] | None = None
 
     @classmethod
     def open(cls, args: argparse.Namespace) -> Session:
@@ -66,11 +70,13 @@ class Session:
             "max_new_tokens": args.max_new_tokens,
             "seed": args.seed,
             "check_invariants": args.check_invariants,
+            "num_top_tokens": args.top_tokens,
         }
         SpeculativeConfig.for_method(args.method or "ems-sd", **settings)
         PromptLookupDrafter(args.ngram_size, args.lookup)
+        proposals = _proposals(args)
         lm = load(args.model, args)
-        return cls(args, lm, _drafter(args, lm), settings)
+        return cls(args, lm, _drafter(args, lm), settings, proposals)
 
     @property
     def config(self) -> SpeculativeConfig:
@@ -82,7 +88,11 @@ class Session:
 
         Raises:
             PromptError: there are no prompts, or no good ones.
+            ConfigError: the script of drafts does not fit.
         """
+        if self.proposals is not None:
+            most = self.args.num_draft_tokens
+            check_proposals(self.args.proposals, self.proposals, len(prompts), most, self.lm.vocab_size)
         encoded = encode_prompts(self.lm, prompts, self.args.chat)
         good = [(row, ids) for row, ids in enumerate(encoded.token_ids) if ids is not None]
         if not good:
@@ -105,7 +115,7 @@ class Session:
             ConfigError: a batch would not fit into memory; nothing has run then.
             KeyboardInterrupt: after `done`.
         """
-        runs = [GenerationRun(self.lm, batch.prompts, self.config, self.drafter) for batch in batches]
+        runs = [GenerationRun(self.lm, batch.prompts, self.config, self._drafter_of(batch)) for batch in batches]
         alone = len(batches) == 1 and len(batches[0].rows) == 1
         total = sum(request.output_limit for run in runs for request in run.requests)
         bar = progress_bar(total, self.args.quiet or (alone and shown))
@@ -118,12 +128,19 @@ class Session:
                     for step in run:
                         printer.show(run.trace)
                         bar.update(sum(row.num_emitted for row in step.rows))
+                        if step.index == self.args.steps:
+                            run.close()
                 finally:
                     settle(self.lm, run.trace)
                     printer.show(run.trace, ended=True)
         finally:
             bar.close()
             done(traces)
+
+    def _drafter_of(self, batch: Batch) -> Drafter | None:
+        if self.proposals is None:
+            return self.drafter
+        return ScriptedDrafter([self.proposals[row] for row in batch.rows])
 
 
 @dataclass(frozen=True)
@@ -155,15 +172,28 @@ def load(name: str, args: argparse.Namespace) -> LanguageModel:
 
 
 def drafter_name(args: argparse.Namespace) -> str:
-    """The drafter asked for; naming a draft model asks for it."""
-    return str(args.drafter or ("draft-model" if args.draft_model else "prompt-lookup"))
+    """The drafter asked for; naming a draft model or a script asks for it."""
+    implied = "draft-model" if args.draft_model else "scripted" if args.proposals else "prompt-lookup"
+    return str(args.drafter or implied)
+
+
+def _proposals(args: argparse.Namespace) -> list[list[list[int]]] | None:
+    """The script that the command line names; read before anything is loaded."""
+    name = drafter_name(args)
+    if name == "scripted":
+        if not args.proposals:
+            raise ConfigError("--drafter scripted needs --proposals FILE.")
+        return read_proposals(args.proposals)
+    if args.proposals:
+        raise ConfigError(f"--proposals goes with --drafter scripted, not with {name}.")
+    return None
 
 
 def _drafter(args: argparse.Namespace, lm: LanguageModel) -> Drafter | None:
     name = drafter_name(args)
     if name != "draft-model" and args.draft_model:
         raise ConfigError(f"--draft-model goes with --drafter draft-model, not with {name}.")
-    if name == "none":
+    if name in ("none", "scripted"):
         return None
     if name == "prompt-lookup":
         return PromptLookupDrafter(args.ngram_size, args.lookup)

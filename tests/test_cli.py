@@ -21,6 +21,7 @@ from emssd.invariants import InvariantChecker, InvariantError
 from emssd.loading import load_model
 from emssd.oracle import Difference
 from emssd.random_models import random_model, random_tokenizer
+from emssd.recording import Recorder
 from emssd.streaming import TextStream
 from emssd.trace import GenerationTrace
 
@@ -246,16 +247,17 @@ def test_an_output_that_ends_inside_a_character_shows_it_at_the_end() -> None:
 
 
 def interrupt_step(monkeypatch: pytest.MonkeyPatch, method: str, call: int) -> None:
-    """Let the nth call of a method of GenerationRun end as Ctrl-C does."""
-    original, calls = getattr(GenerationRun, method), []
+    """Let the nth call of a method of GenerationRun, or else of its recorder, end as Ctrl-C does."""
+    owner: type = GenerationRun if hasattr(GenerationRun, method) else Recorder
+    original, calls = getattr(owner, method), []
 
-    def wrapped(self: GenerationRun, *args: Any, **kwargs: Any) -> Any:
+    def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
         calls.append(1)
         if len(calls) == call:
             raise KeyboardInterrupt
         return original(self, *args, **kwargs)
 
-    monkeypatch.setattr(GenerationRun, method, wrapped)
+    monkeypatch.setattr(owner, method, wrapped)
 
 
 @pytest.mark.parametrize(

@@ -1,64 +1,118 @@
-"""Record the example that the page opens with: greedy, vanilla and EMS-SD on the prompts of a first run.
+"""Record the example runs that the page opens with: every set with every method, through the command line.
 
-Run by hand: `OMP_WAIT_POLICY=PASSIVE python assets/traces/make_traces.py`. The three runs take one step each in turn,
-as on the page. The fastest of three recordings is kept, so that what else the machine does enters as little as
-possible. Titles and the words about the hardware go to index.json.
+Run by hand: `OMP_WAIT_POLICY=PASSIVE python assets/traces/make_traces.py [SET ...]`; without a name it makes all sets.
+Methods are recorded one after another, each once, after a short run that warms the machine up. Where the page shows
+measured time, it is the time of these single runs. index.json lists the sets in the order of the page's menu.
 """
 
 from __future__ import annotations
 
 import json
+import sys
+from dataclasses import dataclass
 from pathlib import Path
 
-from emssd.loading import LanguageModel, load_model
-from emssd.prompts import default_prompts
-from emssd.ui.live_run import LiveRequest, LiveRun
-from emssd.ui.setup_form import DEFAULT_NEW_TOKENS, DEFAULT_PROMPTS
+from emssd.__main__ import main as emssd_command
 
 HERE = Path(__file__).resolve().parent
-METHODS = ("vanilla", "ems-sd")
-DRAFTS = 7
-REPEATS = 3
+PROMPTS = HERE.parent / "prompts" / "presets"
+METHODS = ("greedy", "vanilla", "packed-input", "ragged-cache", "ems-sd")
+MODEL = ("--model", "smollm2-135m", "--device", "cpu", "--dtype", "float32")
 
 
-def record(lm: LanguageModel, request: LiveRequest) -> LiveRun:
-    """One run to its end."""
-    run = LiveRun(lm, request, heartbeat=3600).start()
-    run.join()
-    if run.state != "finished":
-        raise SystemExit(f"The run ended as {run.state}: {run.error}")
-    return run
+@dataclass(frozen=True)
+class Preset:
+    """One set: `settings` go to every method, `drafting` to all but greedy."""
+
+    name: str
+    title: str
+    note: str
+    settings: tuple[str, ...]
+    drafting: tuple[str, ...] = ("--num-draft-tokens", "7")
+
+    @property
+    def prompts(self) -> Path:
+        """Its prompts: id, title and prompt, one JSON object a line."""
+        return PROMPTS / f"{self.name}.jsonl"
+
+    def titles(self) -> list[str]:
+        """Short row names."""
+        return [json.loads(line)["title"] for line in self.prompts.read_text(encoding="utf-8").splitlines()]
 
 
-def decode_seconds(run: LiveRun) -> float:
-    """Decode time of all methods together."""
-    return sum(trace.summary()["seconds"]["total"] for trace in run.traces.values())
+PRESETS = (
+    Preset(
+        "figure2",
+        "Paper’s worked example · 2 rows",
+        "Row 0 keeps 3 of 5 drafts and row 1 none of 2, then they keep 1 of 2 and all 5. "
+        "The drafts are scripted so that the counts are those of the paper’s Figure 2.",
+        ("--max-new-tokens", "9"),
+        (
+            *("--drafter", "scripted", "--proposals", str(PROMPTS / "figure2-proposals.json")),
+            *("--num-draft-tokens", "5", "--steps", "2"),
+        ),
+    ),
+    Preset(
+        "copy-rich",
+        "Copy-rich batch · 8 rows",
+        "Every row copies from its prompt, but each keeps its own number of drafts: "
+        "vanilla waits for the longest row in every step and leaves holes in the others.",
+        ("--max-new-tokens", "48"),
+    ),
+    Preset(
+        "no-copy",
+        "Nothing to copy · 4 rows",
+        "The texts are new, so prompt lookup finds next to nothing and what it finds is rejected: "
+        "a row gains hardly more than one token a step, as without drafts.",
+        ("--max-new-tokens", "40"),
+    ),
+    Preset(
+        "slow-row",
+        "One slow row · 4 rows",
+        "Three rows copy, the storm report does not. Vanilla moves all rows by the fastest one’s gain, "
+        "so holes pile up in the slow row, and every later step scans them.",
+        ("--max-new-tokens", "40"),
+    ),
+)
 
 
-def main() -> None:
-    """Record and write."""
-    lm = load_model("smollm2-135m", device="cpu")
-    entries = [entry for entry in default_prompts() if entry.id in DEFAULT_PROMPTS]
-    request = LiveRequest(
-        prompts=tuple(tuple(lm.encode(entry.prompt)) for entry in entries),
-        titles=tuple(entry.title for entry in entries),
-        methods=METHODS,
-        num_draft_tokens=DRAFTS,
-        max_new_tokens=DEFAULT_NEW_TOKENS,
-    )
-    run = min((record(lm, request) for _ in range(REPEATS)), key=decode_seconds)
-    for name, trace in run.traces.items():
-        trace.to_json(HERE / f"{name}.json")
-    index = {
-        "traces": list(run.traces),
-        "panes": list(METHODS),
-        "titles": list(request.titles),
-        "where": run.hardware.replace("this CPU", "a CPU"),
-        "note": f"{len(entries)} shipped prompts, SmolLM2-135M, {DRAFTS} drafts by prompt lookup. "
-        "Press Run to do it here.",
+def record(preset: Preset) -> dict[str, object]:
+    """Write the traces of one set.
+
+    Returns:
+        Its entry in index.json.
+    """
+    folder = HERE / preset.name
+    folder.mkdir(exist_ok=True)
+    for method in METHODS:
+        command = ["record", str(folder / f"{method}.json"), "--method", method, "--prompts", str(preset.prompts)]
+        command += [*MODEL, "--top-tokens", "4", "--quiet", *preset.settings]
+        command += preset.drafting if method != "greedy" else ()
+        if code := emssd_command(command):
+            raise SystemExit(code)
+        print(f"{preset.name}/{method}: {(folder / f'{method}.json').stat().st_size / 1000:.0f} kB", flush=True)
+    return {
+        "name": preset.name,
+        "title": preset.title,
+        "note": preset.note,
+        "methods": list(METHODS),
+        "titles": preset.titles(),
+        "where": "a CPU: 2 threads, float32",
     }
-    (HERE / "index.json").write_text(json.dumps(index, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+
+
+def main(names: list[str]) -> None:
+    """Record the named sets, or all, and write index.json."""
+    path = HERE / "index.json"
+    entries = {entry["name"]: entry for entry in json.loads(path.read_text(encoding="utf-8")).get("presets", [])}
+    emssd_command(["generate", *MODEL, "--quiet", "--prompt", "Warm up", "--max-new-tokens", "8"])
+    for preset in PRESETS:
+        if not names or preset.name in names:
+            entries[preset.name] = record(preset)
+    index = json.loads(path.read_text(encoding="utf-8"))
+    index["presets"] = [entries[preset.name] for preset in PRESETS if preset.name in entries]
+    path.write_text(json.dumps(index, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
