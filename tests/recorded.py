@@ -33,16 +33,14 @@ HOSTILE = [
 """Texts that a page, a script, a spreadsheet or a terminal could take for more than text."""
 
 
+RECORDED = sorted(str(path.relative_to(TRACES)) for path in TRACES.rglob("*.json") if path.stem in METHODS)
+"""Every recorded trace, as a path below assets/traces."""
+
+
 @cache
-def recorded_traces() -> dict[str, GenerationTrace]:
-    """Every recorded trace, by its path below assets/traces."""
-    found = {
-        str(path.relative_to(TRACES)): GenerationTrace.from_json(path)
-        for path in sorted(TRACES.rglob("*.json"))
-        if path.stem in METHODS
-    }
-    assert found
-    return found
+def recorded(path: str) -> GenerationTrace:
+    """One of `RECORDED`; not to be changed."""
+    return GenerationTrace.from_json(TRACES / path)
 
 
 @cache

@@ -14,9 +14,8 @@ from emssd.decoding import generate
 from emssd.errors import TraceError
 from emssd.trace import PHASES, GenerationTrace
 from tests.properties import engine_cases, ragged_cases
-from tests.recorded import hostile_trace, recorded_traces, scripted_run
+from tests.recorded import RECORDED, hostile_trace, recorded, scripted_run
 
-RECORDED = recorded_traces()
 METADATA = {
     "process_name": ("name", str),
     "process_labels": ("labels", str),
@@ -140,9 +139,9 @@ def check_contents(trace: GenerationTrace, events: list[dict]) -> None:
     assert holes == [step.account.holes_total for step in trace.steps]
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=RECORDED.keys())
+@pytest.mark.parametrize("path", RECORDED)
 def test_every_recorded_trace(path):
-    trace = RECORDED[path]
+    trace = recorded(path)
     check_contents(trace, read(chrome_trace({trace.method: trace})))
 
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from emssd.counters_csv import ROW_COLUMNS, STEP_COLUMNS, counters_csv, spreadsheet_text, totals_csv
 from emssd.trace import PHASES
-from tests.recorded import HOSTILE, hostile_trace, recorded_traces, scripted_run
+from tests.recorded import HOSTILE, RECORDED, hostile_trace, recorded, scripted_run
 
-RECORDED = recorded_traces()
 STARTS_FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]")
 
 
@@ -25,9 +24,9 @@ def read(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=RECORDED.keys())
+@pytest.mark.parametrize("path", RECORDED)
 def test_rows_of_every_recorded_trace_hold_its_counts(path):
-    trace = RECORDED[path]
+    trace = recorded(path)
     lines = read(counters_csv({trace.method: trace}))
     assert tuple(lines[0]) == ROW_COLUMNS
     assert len(lines) == len(trace.steps) * len(trace.rows)
@@ -47,9 +46,9 @@ def test_rows_of_every_recorded_trace_hold_its_counts(path):
     assert [int(line["cache_length"]) for line in last] == [row.cache_len for row in trace.steps[-1].rows]
 
 
-@pytest.mark.parametrize("path", RECORDED, ids=RECORDED.keys())
+@pytest.mark.parametrize("path", RECORDED)
 def test_totals_of_every_recorded_trace(path):
-    trace = RECORDED[path]
+    trace = recorded(path)
     lines = read(totals_csv({trace.method: trace}))
     assert tuple(lines[0]) == STEP_COLUMNS
     decode, summary = [line for line in lines if line["kind"] == "decode"], trace.summary()
