@@ -55,6 +55,7 @@ ORDER = [
     "session",
     "reporting",
     "doctor",
+    "viewing",
     "commands",
     "__main__",
 ]
