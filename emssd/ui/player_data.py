@@ -18,7 +18,7 @@ from emssd.config import METHOD_TITLES
 from emssd.cost_model import PAPER_FIT, PAPER_FIT_SOURCE, CostModel
 from emssd.trace import GenerationTrace, RowTrace, StepTrace
 from emssd.ui.comparison import agreement, clock, measured_seconds, speed_ups
-from emssd.ui.narration import narrate
+from emssd.ui.narration import narrations
 from emssd.ui.palette import LAYOUT_WORDS, player_palette
 from emssd.ui.token_text import visible
 
@@ -293,8 +293,7 @@ def origins(row: RowTrace) -> list[str]:
 
 
 def _narration(trace: GenerationTrace) -> list[list[list[list[str | int]]]]:
-    said = [[[text, int(bold)] for text, bold in narrate(trace, step)] for step in trace.steps]
-    return [[pieces] * (len(SUBSTEPS) if step.index else 1) for step, pieces in zip(trace.steps, said, strict=True)]
+    return [[[[text, int(bold)] for text, bold in said] for said in step] for step in narrations(trace)]
 
 
 def _counters(trace: GenerationTrace, time: TimeSource) -> dict[str, list[float]]:
