@@ -1,0 +1,216 @@
+// Rows of a step as columns, and the state of every cache cell at every sub-step. Pure: the rules are those of emssd/cells.py.
+
+const SUBSTEPS = ["draft", "pack", "write", "attend", "verify", "commit"];
+const STATES = ["prompt", "plain", "accepted", "recovered", "bonus", "pending", "draft", "rejected", "hole", "pad", "free"];
+const STATE = Object.fromEntries(STATES.map((name, index) => [name, index]));
+const CAUSES = ["", "prompt", "input", "finished"];
+const ROW_KINDS = ["prefill", "decode", "finished"];
+const NEXT_KINDS = [null, "plain", "recovered", "bonus"];
+const KEYFRAME = 16, RECENT = 12, FIXED = 14;
+
+// One flat list R -> the row's entry of one step.
+function decodeRow(flat, prompt) {
+  const [kind, start, written, first, drafted, accepted, emitted, next, cacheLen, finished, pads, nextKind, source, added] = flat;
+  const holes = flat.slice(FIXED, FIXED + added), words = flat.slice(FIXED + added);
+  const fed = kind === 1 ? words.slice(0, 1 + drafted) : kind === 0 ? prompt : [];
+  const answers = kind === 1 ? words.slice(1 + drafted) : words;
+  return {
+    kind: ROW_KINDS[kind], start, written, first, drafted, accepted, emitted, next, cacheLen, finished: !!finished, pads,
+    nextKind: NEXT_KINDS[nextKind], source: source < 0 ? null : source, holes, fed, answers, emittedWords: answers.slice(0, emitted),
+  };
+}
+
+// A pane's steps -> run. Rows are decoded when they are asked for the first time.
+function decodePane(pane) {
+  const rows = pane.prompts.length, entries = pane.steps.map(() => new Array(rows).fill(null));
+  const at = (step, row) => (entries[step][row] ||= decodeRow(pane.steps[step][row], pane.prompts[row]));
+  let slots = 0;
+  for (const step of pane.steps) for (const flat of step) slots = Math.max(slots, flat[7], flat[2] ? flat[1] + flat[2] : 0);
+  const emitted = totalsByRow(pane.steps, rows);
+  return { rows, slots, steps: pane.steps.length, at, emitted, prompts: pane.prompts, origins: originsBefore(pane.steps, rows), keyframes: [], recent: new Map() };
+}
+
+// [steps][rows] tokens that each row has emitted once the step is committed, prefill's included.
+function totalsByRow(steps, rows) {
+  const totals = new Int32Array(rows);
+  return steps.map((step) => {
+    step.forEach((flat, row) => { totals[row] += flat[6]; });
+    return totals.slice();
+  });
+}
+
+// [steps][rows] state that the row's pending token takes when it is written in that step: where it came from.
+function originsBefore(steps, rows) {
+  const now = new Uint8Array(rows).fill(STATE.plain);
+  return steps.map((step) => {
+    const before = now.slice();
+    step.forEach((flat, row) => { if (flat[11]) now[row] = STATE[NEXT_KINDS[flat[11]]]; });
+    return before;
+  });
+}
+
+function emptyGrid(run) {
+  const size = run.rows * run.slots, none = () => new Int32Array(size).fill(-1);
+  return { rows: run.rows, slots: run.slots, state: new Uint8Array(size).fill(STATE.free), word: none(), position: none(), step: none(), cause: new Uint8Array(size) };
+}
+
+function copyGrid(grid) {
+  const { state, word, position, step, cause } = grid;
+  return { ...grid, state: state.slice(), word: word.slice(), position: position.slice(), step: step.slice(), cause: cause.slice() };
+}
+
+function setCell(grid, index, state, word, position, step, cause) {
+  grid.state[index] = state;
+  grid.word[index] = word;
+  grid.position[index] = position;
+  grid.step[index] = step;
+  grid.cause[index] = cause;
+}
+
+// Takes a cell's place in the row away: nobody may look at it any more.
+function deaden(grid, index, state, cause) {
+  grid.state[index] = state;
+  grid.position[index] = -1;
+  grid.cause[index] = cause;
+}
+
+function writeRow(grid, base, entry, step, origin) {
+  const real = entry.kind === "finished" ? 0 : entry.fed.length;
+  for (let n = 0; n < entry.written; n++) {
+    const index = base + entry.start + n;
+    if (n >= real) setCell(grid, index, STATE.pad, -1, -1, step, 2);
+    else setCell(grid, index, entry.kind === "prefill" ? STATE.prompt : n ? STATE.draft : origin, entry.fed[n], entry.first + n, step, 0);
+  }
+}
+
+function verifyRow(grid, base, entry) {
+  for (let n = 0; n < entry.drafted; n++) grid.state[base + entry.start + 1 + n] = n < entry.accepted ? STATE.accepted : STATE.rejected;
+}
+
+function commitRow(grid, base, entry) {
+  for (const slot of entry.holes) deaden(grid, base + slot, STATE.hole, 0);
+  if (entry.kind === "prefill") {
+    for (let slot = entry.written; slot < entry.next; slot++) setCell(grid, base + slot, STATE.pad, -1, -1, -1, 1);
+    return;
+  }
+  let end = entry.start + entry.emitted;
+  if (entry.emitted === entry.accepted && entry.accepted > 0) grid.state[base + end++] = STATE.pending;
+  if (entry.finished) for (let slot = end; slot < entry.next; slot++) deaden(grid, base + slot, STATE.pad, 3);
+}
+
+// One step on a grid of the step before, up to sub-step number `until`.
+function applyStep(run, grid, step, until) {
+  for (let row = 0; row < run.rows; row++) {
+    const entry = run.at(step, row), base = row * run.slots;
+    if (until >= 2) writeRow(grid, base, entry, step, run.origins[step][row]);
+    if (until >= 4) verifyRow(grid, base, entry);
+    if (until >= 5) commitRow(grid, base, entry);
+  }
+}
+
+// The committed grid of step KEYFRAME * number.
+function keyframe(run, number) {
+  while (run.keyframes.length <= number) {
+    const from = run.keyframes.length, grid = from ? copyGrid(run.keyframes[from - 1]) : emptyGrid(run);
+    for (let step = from ? (from - 1) * KEYFRAME + 1 : 0; step <= from * KEYFRAME; step++) applyStep(run, grid, step, 5);
+    run.keyframes.push(grid);
+  }
+  return run.keyframes[number];
+}
+
+// Every cell at a sub-step: "draft" and "pack" still show the step before. The grid is shared: read it only.
+function cellsAt(run, step, sub) {
+  const until = SUBSTEPS.indexOf(sub), key = step * 6 + until, known = run.recent.get(key);
+  if (known) return known;
+  const number = Math.floor(step / KEYFRAME), first = number * KEYFRAME;
+  let grid;
+  if (step === first && until === 5) grid = keyframe(run, number);
+  else if (step === 0) applyStep(run, (grid = emptyGrid(run)), 0, until);
+  else {
+    const from = step === first ? number - 1 : number;
+    grid = copyGrid(keyframe(run, from));
+    for (let each = from * KEYFRAME + 1; each < step; each++) applyStep(run, grid, each, 5);
+    applyStep(run, grid, step, until);
+  }
+  run.recent.set(key, grid);
+  if (run.recent.size > RECENT) run.recent.delete(run.recent.keys().next().value);
+  return grid;
+}
+
+// Verdict on draft `n` (from 0): after the first rejection, or after an accepted end of sequence, nobody looks.
+function verdictOf(entry, n) {
+  if (n < entry.accepted) return "accepted";
+  return n === entry.accepted && entry.emitted > entry.accepted ? "rejected" : "unused";
+}
+
+// What the target is fed in a step, in packed order.
+function queriesAt(run, step) {
+  const queries = [];
+  if (step === 0) return queries;
+  for (let row = 0; row < run.rows; row++) {
+    const entry = run.at(step, row), live = entry.kind === "decode", real = live ? entry.fed.length : 0;
+    for (let index = 0; index < real + entry.pads; index++) {
+      const pad = index >= real, slot = index < entry.written ? entry.start + index : -1;
+      queries.push({
+        row, index, word: pad ? -1 : entry.fed[index], kind: pad ? "pad" : index ? "draft" : "pending", slot,
+        position: live ? entry.first + Math.min(index, real - 1) : Math.max(entry.cacheLen - 1, 0),
+        answer: pad ? -1 : entry.answers[index], verdict: pad || !index ? null : verdictOf(entry, index - 1), live,
+      });
+    }
+  }
+  return queries;
+}
+
+// Slots that a query loads with the per-token kernel: its row's slots up to its own; dead ones are masked.
+function readsOf(run, step, query) {
+  const visible = [], dead = [], grid = cellsAt(run, step, "attend"), base = query.row * run.slots;
+  for (let slot = 0; slot <= query.slot; slot++) {
+    const state = grid.state[base + slot];
+    (state === STATE.hole || state === STATE.pad ? dead : visible).push(slot);
+  }
+  return { visible, dead };
+}
+
+// Queries of a step that load one slot.
+function readersOf(run, step, row, slot) {
+  const state = cellsAt(run, step, "attend").state[row * run.slots + slot];
+  const visible = state !== STATE.hole && state !== STATE.pad;
+  return queriesAt(run, step).filter((query) => query.row === row && query.slot >= slot).map((query) => ({ query, visible }));
+}
+
+// The paper's kernel is launched twice when any row feeds more than one token.
+function launchesOf(run, step) {
+  for (let row = 0; row < run.rows; row++) {
+    const entry = run.at(step, row);
+    if (entry.kind === "decode" && entry.fed.length + entry.pads > 1) return 2;
+  }
+  return 1;
+}
+
+// What happened in each step, by row.
+function eventsOf(run, pane) {
+  return pane.steps.map((_, step) => {
+    const event = { rejected: [], holes: [], kept: [], finished: [], differs: !!pane.differs && pane.differs.step === step };
+    for (let row = 0; row < run.rows; row++) {
+      const entry = run.at(step, row);
+      if (entry.holes.length) event.holes.push([row, entry.holes.length]);
+      if (entry.kind === "finished") continue;
+      if (entry.finished) event.finished.push(row);
+      if (!entry.drafted) continue;
+      if (entry.accepted === entry.drafted) event.kept.push(row);
+      else if (entry.emitted > entry.accepted) event.rejected.push(row);
+    }
+    return event;
+  });
+}
+
+// The last step whose commit is shown; -1 before prefill's.
+function committedStep({ step, sub }) {
+  return sub === "commit" ? step : step - 1;
+}
+
+// [rows] new tokens of each row that are committed at what the pane shows.
+function committed(pane) {
+  const step = committedStep(pane.at);
+  return step < 0 ? new Int32Array(pane.run.rows) : pane.run.emitted[step];
+}

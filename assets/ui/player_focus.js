@@ -1,0 +1,58 @@
+// What both panes light up for the item that the reader points at, linked by row and position.
+
+function samePlace(a, b) {
+  if (!a || !b) return a === b || (!a && !b);
+  return ["pane", "kind", "row", "slot", "index", "n"].every((name) => a[name] === b[name]);
+}
+
+// The item of another pane in this pane, by row and position; null where it has none.
+function itemIn(player, pane, item) {
+  if (item.pane === pane.index) return item;
+  const from = player.panes[item.pane];
+  if (item.kind === "text") return textToken(pane, item.row, item.n) && item;
+  if (item.kind === "query") {
+    const query = findQuery(from, item), twin = query && query.kind !== "pad" && queriesAt(pane.run, pane.at.step).find((each) => each.row === query.row && each.position === query.position && each.kind !== "pad");
+    return twin ? { kind: "query", row: twin.row, index: twin.index } : null;
+  }
+  const position = cellOf(cellsAt(from.run, from.at.step, from.at.sub), item.row, item.slot).position;
+  const slot = position < 0 ? -1 : slotOfPosition(pane, item.row, position);
+  return slot < 0 ? null : { kind: "cell", row: item.row, slot };
+}
+
+function findQuery(pane, { row, index }) {
+  return queriesAt(pane.run, pane.at.step).find((each) => each.row === row && each.index === index);
+}
+
+// What a pane lights up for what the reader points at: {queries, cells, source}; null for nothing.
+function focusOf(player, pane) {
+  const item = player.source && itemIn(player, pane, player.source);
+  if (!item) return null;
+  if (item.kind === "query") return queryFocus(pane, item);
+  const slot = item.kind === "text" ? slotOfPosition(pane, item.row, item.n) : item.slot;
+  return slot < 0 ? null : cellFocus(pane, item, slot);
+}
+
+function queryFocus(pane, item) {
+  const query = findQuery(pane, item);
+  if (!query) return null;
+  const { visible, dead } = readsOf(pane.run, pane.at.step, query), cells = new Map();
+  const written = SUBSTEPS.indexOf(pane.at.sub) >= 2, end = written ? Infinity : pane.run.at(pane.at.step, item.row).start;
+  for (const slot of visible) if (slot < end) cells.set(`${item.row}.${slot}`, "visible");
+  for (const slot of dead) if (slot < end) cells.set(`${item.row}.${slot}`, "dead");
+  return { queries: new Set([`${item.row}.${item.index}`]), cells, source: item };
+}
+
+function cellFocus(pane, item, slot) {
+  const readers = readersOf(pane.run, pane.at.step, item.row, slot);
+  const grid = cellsAt(pane.run, pane.at.step, pane.at.sub);
+  if (!readers.length && grid.state[item.row * grid.slots + slot] === STATE.free) return null;
+  const queries = new Set(readers.map(({ query }) => `${query.row}.${query.index}`));
+  return { queries, cells: new Map([[`${item.row}.${slot}`, readers.length && !readers[0].visible ? "dead" : "visible"]]), source: item };
+}
+
+// Puts an outline over an item of this pane; away when it is elsewhere or not on screen.
+function outline(pane, node, item) {
+  const box = item && item.pane === pane.index ? pane.view.box(item) : null;
+  node.hidden = !box;
+  if (box) Object.assign(node.style, { left: box.x - 2 + "px", top: box.y - 2 + "px", width: box.w + 4 + "px", height: box.h + 4 + "px" });
+}

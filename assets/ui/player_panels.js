@@ -1,0 +1,166 @@
+// What a reader opens beside the panes: the predict card, the code of the sub-step, the step as a table.
+
+// A question about what step `step` reveals, and its answer: always the same one for the same step.
+function questionOf(player, step) {
+  const panes = player.panes.filter((pane) => step <= pane.last);
+  if (!panes.length || step === 0) return null;
+  const live = [...Array(panes[0].run.rows).keys()].filter((row) => panes[0].run.at(step, row).kind === "decode");
+  if (!live.length) return null;
+  const drafting = live.filter((row) => panes[0].run.at(step, row).drafted > 0), shared = panes.find((pane) => pane.shared);
+  const kinds = [drafting.length ? "accepted" : null, "next", shared ? "holes" : null].filter(Boolean);
+  const kind = kinds[step % kinds.length], rows = kind === "accepted" ? drafting : live, row = rows[Math.floor(step / kinds.length) % rows.length];
+  const pane = kind === "holes" ? shared : panes[step % panes.length];
+  return { kind, row, pane, step, ...QUESTIONS[kind](player, pane, step, row) };
+}
+
+const QUESTIONS = {
+  accepted(player, pane, step, row) {
+    const entry = pane.run.at(step, row), words = entry.fed.slice(1).map((word) => quoted(player.data, word)).join(" ");
+    const first = verdictOf(entry, entry.accepted) === "rejected" ? `draft ${entry.accepted + 1} ${quoted(player.data, entry.fed[entry.accepted + 1])} meets the target’s ${quoted(player.data, entry.answers[entry.accepted])}, so the walk ends there` : "the walk finds no mismatch";
+    return { text: `Row ${row} drafts ${words}. How many of these ${several(entry.drafted, "draft")} will the target accept?`, answer: entry.accepted, reason: `Row ${row} keeps ${entry.accepted} of ${entry.drafted}: ${first}.` };
+  },
+  next(player, pane, step, row) {
+    const entry = pane.run.at(step, row), moved = entry.next - entry.start;
+    const why = pane.shared ? `the shared cursor moves by the largest gain of the live rows, ${moved}` : `row ${row} gains ${several(moved, "token")}, and its own cursor moves by that`;
+    return { text: `${pane.title}: row ${row} writes from slot ${entry.start} in this step. From which slot in the next step?`, answer: entry.next, reason: `Slot ${entry.next}: ${why} (${entry.start} + ${moved}).` };
+  },
+  holes(player, pane, step) {
+    const { events } = pane, counts = events[step].holes, total = counts.reduce((sum, [, count]) => sum + count, 0);
+    const which = counts.map(([row, count]) => `row ${row} leaves ${count}`).join(", ");
+    return { text: `${pane.title}: how many new holes does this step leave in the KV cache, all rows together?`, answer: total, reason: total ? `${capital(several(total, "hole"))}: the cursor moves by the largest gain, so ${which}.` : "None: no row that lives on gains less than the others." };
+  },
+};
+
+class PredictCard {
+  constructor(player) {
+    Object.assign(this, { player, asked: 0, right: 0, given: new Map() });
+    this.text = make("p", { class: "q-text" });
+    this.input = make("input", { type: "number", min: 0, step: 1, "aria-label": "Your prediction", onkeydown: (event) => { if (event.key === "Enter") this.check(); } });
+    this.button = make("button", { type: "button", class: "word primary", text: "Check", onclick: () => this.check() });
+    this.skip = make("button", { type: "button", class: "word", text: "Skip", onclick: () => this.pass() });
+    this.result = make("p", { class: "q-result", role: "status" });
+    this.score = make("span", { class: "q-score" });
+    const line = make("div", { class: "q-line" }, this.input, this.button, this.skip, this.score, iconButton("cross", "Stop predicting", () => player.togglePredict()));
+    this.node = make("section", { class: "predict", "aria-label": "Predict before you see", hidden: true }, this.text, line, this.result);
+  }
+
+  clear() {
+    this.given.clear();
+    Object.assign(this, { asked: 0, right: 0 });
+  }
+
+  // Asks only what is not on screen yet; a step that was answered shows its explanation.
+  paint() {
+    const { player } = this;
+    this.node.hidden = !player.predicting;
+    if (!player.predicting) return;
+    const { step } = player, question = questionOf(player, step), given = this.given.get(`${player.data.id} ${step}`);
+    const revealed = SUBSTEPS.indexOf(player.shownSub) >= 4, open = question && !given && !revealed;
+    this.question = open ? question : null;
+    this.text.textContent = question ? `Step ${step}. ${question.text}` : "Nothing to predict here: go to a step that decodes.";
+    for (const part of [this.input, this.button, this.skip]) part.hidden = !open;
+    if (open && this.askedAt !== step) this.input.value = "";
+    this.askedAt = step;
+    this.result.textContent = given || (question && revealed ? `Already on screen: ${question.answer}. Go to another step to predict.` : "");
+    this.score.textContent = this.asked ? `${this.right} of ${this.asked} right` : "";
+  }
+
+  check() {
+    const { question } = this;
+    if (!question) return;
+    if (this.input.value === "" || !Number.isInteger(+this.input.value)) {
+      this.result.textContent = "Type a whole number, or skip.";
+      return;
+    }
+    const right = +this.input.value === question.answer;
+    this.asked++;
+    this.right += right ? 1 : 0;
+    this.tell(question, `${right ? "✓ Right." : `✗ Not ${this.input.value}.`} ${question.reason}`);
+  }
+
+  pass() {
+    if (this.question) this.tell(this.question, `Skipped. ${this.question.reason}`);
+  }
+
+  // The player then shows the sub-step that proves it.
+  tell(question, text) {
+    const { player } = this;
+    this.given.set(`${player.data.id} ${question.step}`, text);
+    player.root.focus();
+    player.go(question.step, question.kind === "accepted" ? "verify" : "commit");
+  }
+}
+
+class CodePanel {
+  constructor(player) {
+    this.player = player;
+    this.node = make("section", { class: "codes", "aria-label": "Code of this sub-step", hidden: true });
+  }
+
+  paint() {
+    const { player } = this;
+    this.node.hidden = !player.showsCode;
+    if (!player.showsCode) return;
+    const shown = player.shown.map((pane) => ({ pane, code: pane.code?.[pane.at.sub] }));
+    const key = JSON.stringify(shown.map(({ pane, code }) => [player.data.id, pane.index, pane.at.sub, code?.active]));
+    if (key === this.painted) return;
+    this.painted = key;
+    const same = shown.length === 2 && JSON.stringify(shown[0].code) === JSON.stringify(shown[1].code);
+    this.node.replaceChildren(...(same ? shown.slice(0, 1) : shown).map(({ pane, code }) => this.listing(same ? "Both panes" : pane.title, pane.at.sub, code)));
+    for (const listing of this.node.children) scrollToActive(listing.querySelector("pre"));
+  }
+
+  listing(title, sub, code) {
+    const head = make("div", { class: "code-head" }, make("b", { text: `${title}, ${sub}` }));
+    if (!code) return make("div", {}, head, make("p", { text: "No code is recorded for this sub-step." }));
+    head.append(make("span", { text: `${code.name} · ${code.file}:${code.line}` }));
+    const active = new Set(code.active), lines = code.lines.map((text, n) => make("div", { class: active.has(n) ? "active" : "" }, make("i", { text: String(code.line + n) }), make("span", { text: text || " " })));
+    return make("div", {}, head, make("pre", { tabindex: "0", "aria-label": `${code.name}, ${code.file} line ${code.line}` }, ...lines));
+  }
+}
+
+function scrollToActive(listing) {
+  const line = listing?.querySelector(".active");
+  if (line) listing.scrollTop = Math.max(0, line.offsetTop - listing.offsetTop - listing.clientHeight / 3);
+}
+
+const TABLE_COLUMNS = ["Pane", "Row", "Fed", "Drafts", "Kept", "Target’s own", "Gain", "Next slot", "Holes", "Cache length", "Text"];
+
+class StepTable {
+  constructor(player) {
+    this.player = player;
+    this.body = make("tbody");
+    this.caption = make("caption");
+    const head = make("thead", {}, make("tr", {}, ...TABLE_COLUMNS.map((name) => make("th", { scope: "col", text: name }))));
+    const table = make("table", {}, this.caption, head, this.body);
+    this.node = make("details", { class: "step-table", ontoggle: () => this.paint() }, make("summary", { text: "This step as a table" }), make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "This step as a table" }, table));
+  }
+
+  paint() {
+    const { player } = this;
+    if (!this.node.open) return;
+    this.caption.textContent = player.step ? `${this.player.transport.valueText()}: one line per row and pane; nothing that is not revealed yet` : "Prefill";
+    this.body.replaceChildren(...player.panes.flatMap((pane) => Array.from({ length: pane.run.rows }, (_, row) => this.line(pane, row))));
+  }
+
+  line(pane, row) {
+    const cells = rowFacts(this.player, pane, row).map((text, n) => make(n < 2 ? "th" : "td", { text: String(text), ...(n < 2 ? { scope: "row" } : {}) }));
+    return make("tr", {}, ...cells);
+  }
+}
+
+// One row of one pane in words. What the sub-step does not show yet is "–".
+function rowFacts(player, pane, row) {
+  const { step, sub } = pane.at, stage = SUBSTEPS.indexOf(sub), entry = pane.run.at(step, row), { data } = player;
+  const word = (index) => (index < 0 ? "pad" : data.words[index]), join = (words) => words.map(word).join(" ") || "none";
+  const judged = stage >= 4, done = stage >= 5, last = committedStep(pane.at), before = last < 0 ? null : pane.run.at(last, row);
+  const own = entry.emitted > entry.accepted ? `${word(entry.answers[entry.emitted - 1])} (${entry.nextKind || "plain"})` : "none";
+  let holes = 0;
+  for (let each = 1; each <= last; each++) holes += pane.run.at(each, row).holes.length;
+  const fed = entry.kind === "prefill" ? several(entry.fed.length, "prompt token") : join(entry.fed.concat(Array(entry.pads).fill(-1)));
+  return [
+    pane.title, `${row}: ${data.rows[row]}`, stage < 1 ? "–" : entry.kind === "finished" && !entry.pads ? "finished, nothing" : fed,
+    entry.drafted ? join(entry.fed.slice(1)) : "none", judged ? `${entry.accepted} of ${entry.drafted}` : "–", judged ? own : "–",
+    done ? entry.emitted : "–", before ? before.next : 0, holes, before ? before.cacheLen : 0, textOf(pane, row).map(word).join(""),
+  ];
+}
