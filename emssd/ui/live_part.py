@@ -6,63 +6,121 @@ import streamlit as st
 
 from emssd.config import METHOD_TITLES
 from emssd.ui import live_view
-from emssd.ui.comparison import clock
 from emssd.ui.live_run import LiveRun
 from emssd.ui.narration import plural
-from emssd.ui.shown import equalities
+from emssd.ui.progress import RunProgress
+
+SMALL_BATCH = 4
+POLL_SECONDS = {"small": 0.5, "large": 1.0}
+"""A round of three steps takes about as long; more polls would only take the processor from decoding."""
 
 
-def live_part(run: LiveRun, running: bool) -> None:
-    """Draw a run as far as it has come; `running` says whether the page still thinks that it goes on."""
+def poll_seconds(run: LiveRun) -> float:
+    """How often the page looks at a run."""
+    return POLL_SECONDS["small" if len(run.request.titles) <= SMALL_BATCH else "large"]
+
+
+def live_part(run: LiveRun, view: RunProgress, running: bool) -> None:
+    """Draw a run as far as it has come.
+
+    Args:
+        run: polled here, which keeps it going.
+        view: what has been drawn of it; only new steps are looked at.
+        running: whether the page still thinks that it goes on.
+    """
     run.poll()
     ended = run.done
-    steps = {name: count for name, count in run.steps.items() if count}
-    traces = {name: run.traces[name] for name in steps}
-    equal = equalities(traces, steps)
-    compared = {name: equal[name] for name in run.request.methods if name in equal}
+    view.advance(dict(run.steps))
+    equal = view.equalities()
     with st.container(border=True, key="status", horizontal=True, vertical_alignment="center"):
-        st.html(_status(run, steps) + live_view.badges(compared))
+        shown = {name: equal[name] for name in run.request.methods if name in equal}
+        st.html(_status(run, view) + live_view.badges(shown))
         if not ended:
             st.button("Cancel", icon=":material/stop_circle:", on_click=run.cancel, key="cancel")
-    panes = {name: traces[name] for name in run.request.methods if name in traces}
-    if panes:
-        clocks = {name: clock(trace.steps[: steps[name]]) for name, trace in traces.items()}
-        differing = {name for name, each in equal.items() if not each.identical}
-        st.html(
-            live_view.board(
-                live_view.texts(panes, steps, run.request.titles, not ended),
-                live_view.speed_card(clocks, differing, run.hardware, run.state == "finished"),
-                live_view.work_card({**panes, **traces}, steps),
-            )
-        )
+    if any(method.steps for method in view.methods.values()):
+        _board(run, view, {name for name, each in equal.items() if not each.identical}, ended)
     if ended and running:
         st.rerun()
 
 
-def _status(run: LiveRun, steps: dict[str, int]) -> str:
-    emitted = dict.fromkeys(run.steps, 0)
-    for name, count in steps.items():
-        emitted[name] = sum(row.num_emitted for step in run.traces[name].steps[:count] for row in step.rows)
+def _board(run: LiveRun, view: RunProgress, differing: set[str], ended: bool) -> None:
+    panes = {name: view.methods[name] for name in run.request.methods}
+    every = {name: view.methods[name] for name in dict.fromkeys((*run.request.methods, *view.methods))}
+    with st.container(horizontal=True, key="board", gap=None):
+        with st.container(key="prompts", gap=None):
+            st.html(_prompts(run))
+        with st.container(key="texts", gap=None):
+            st.html(live_view.heads(panes))
+            for row, title in enumerate(run.request.titles):
+                st.html(live_view.text_row(panes, row, title, not ended))
+            st.html(live_view.origin_legend())
+        with st.container(key="cards", gap=None):
+            clocks = {name: method.clock for name, method in every.items()}
+            st.html(live_view.speed_card(clocks, differing, run.hardware, run.state == "finished"))
+            if acceptance := live_view.acceptance_card(panes):
+                st.html(acceptance)
+            st.html(live_view.work_card(every))
+
+
+def _prompts(run: LiveRun) -> str:
+    rows = next(iter(run.traces.values())).rows
+    request = run.request
+    drafter = {
+        "prompt": "lookup in the prompt",
+        "context": "lookup in prompt and context",
+        "draft-model": "a draft model",
+        "none": "none",
+    }[request.source]
+    facts = {
+        "Model": run.model_name,
+        "Drafter": drafter,
+        "Drafts per step": str(request.num_draft_tokens),
+        "New tokens per row": str(request.max_new_tokens),
+        "Device": run.hardware.removeprefix("this "),
+    }
+    texts = [row.prompt_text or "" for row in rows]
+    return live_view.prompt_cards(request.titles, texts, [len(ids) for ids in request.prompts], facts)
+
+
+def _status(run: LiveRun, view: RunProgress) -> str:
     most = run.request.most_tokens
+    emitted = {name: method.emitted for name, method in view.methods.items()}
     counts = ", ".join(f"{METHOD_TITLES[name]} {count}" for name, count in emitted.items())
     share = 1.0 if run.state == "finished" else sum(emitted.values()) / max(most * len(emitted), 1)
-    bar = live_view.progress(min(share, 1.0), f"{counts} of at most {most} tokens", f"{run.seconds:.1f} s")
-    return live_view.status_line(run.state, *state_words(run, steps)) + bar
+    bar = live_view.progress(min(share, 1.0), f"{counts} of at most {most} tokens", _time_words(run, share))
+    return live_view.status_line(run.state, *state_words(run, view)) + bar
 
 
-def state_words(run: LiveRun, steps: dict[str, int]) -> tuple[str, str]:
+def _time_words(run: LiveRun, share: float) -> str:
+    spent = f"{run.seconds:.1f} s"
+    if run.done or share <= 0.05:
+        return spent
+    return f"{spent}, about {run.seconds * (1 - share) / share:.0f} s left"
+
+
+def state_words(run: LiveRun, view: RunProgress) -> tuple[str, str]:
     """What the run is doing, and one sentence beside it."""
-    last = max((count - 1 for count in steps.values()), default=0)
-    kept = "What was decoded is kept." if steps else "Nothing had been decoded yet."
-    stopped = f"Stopped after step {last}" if steps else "Stopped"
+    counts = [method.steps for method in view.methods.values()]
+    last = max((count - 1 for count in counts), default=0)
+    kept = "What was decoded is kept." if last >= 0 else "Nothing had been decoded yet."
+    stopped = f"Stopped after step {last}" if last >= 0 else "Stopped"
     rows = plural(len(run.request.titles), "row")
+    shared = " Another run shares this machine, one step each in turn: both take longer." if run.sharing else ""
+    waiting = "Another run is in the middle of a step on this machine; the next turn is yours."
+    reading = "Each method fills its own cache first; this is not in its decode time."
     return {
-        "waiting": ("Waiting", "Another run is decoding on this machine."),
-        "decoding": ("Decoding", "Greedy and both methods, one step each in turn.")
-        if all(run.steps.values())
-        else ("Reading the prompts", "Each method fills its own cache first; this is not in its decode time."),
-        "finished": ("Finished", f"{rows}. Greedy and both methods took turns, one step each."),
+        "waiting": ("Waiting", waiting),
+        "decoding": ("Decoding", "Greedy and both methods, one step each in turn." + shared)
+        if all(counts)
+        else ("Reading the prompts", reading + shared),
+        "finished": ("Finished", f"{rows}. Greedy and both methods took turns, one step each.{_shared_words(run)}"),
         "cancelled": (stopped, kept),
-        "abandoned": (stopped, f"Nobody was watching for {run.heartbeat:.0f} s. {kept}"),
+        "abandoned": (stopped, f"Nobody was watching any more. {kept}"),
         "failed": ("Failed", f"{run.error} {kept}"),
     }[run.state]
+
+
+def _shared_words(run: LiveRun) -> str:
+    if not run.shared:
+        return ""
+    return " Another run shared the machine: its steps are not in these times, but they left the caches cold."

@@ -1,7 +1,8 @@
 """A run that goes on while the page only looks at it: one thread, no streamlit call in it, plain data out of it.
 
 Greedy decoding and the chosen methods take one step each in turn, never at once, so that their decode times can be
-compared. The page polls; a run that nobody has polled for a while stops by itself.
+compared. Runs of several visitors share the machine the same way. The page polls; a run that nobody watches stops by
+itself, also in the middle of reading the prompts.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from emssd.config import SpeculativeConfig
 from emssd.errors import EmssdError
 from emssd.trace import GenerationTrace
+from emssd.ui.turns import TURNS
 
 if TYPE_CHECKING:
     from emssd.decoding import GenerationRun
@@ -23,14 +25,21 @@ if TYPE_CHECKING:
     from emssd.loading import LanguageModel
 
 HEARTBEAT_SECONDS = 10.0
+"""A run without a poll for this long stops, where nothing is known about the visitor's connection."""
+GONE_SECONDS = 3.0
+"""A run stops this long after the visitor's connection was lost: a tab that was closed does not come back."""
+HIDDEN_SECONDS = 90.0
+"""A tab in the background that is still connected may poll as rarely as once a minute."""
 BASELINE = "greedy"
-_TURN = threading.Lock()  # two runs at once would spoil each other's times
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class LiveRequest:
-    """What to decode: `methods` are names from `METHODS`; the baseline is added."""
+    """What to decode: `methods` are names from `METHODS`; the baseline is added.
+
+    `source` says where drafts come from: "prompt", "context", "draft-model" or "none".
+    """
 
     prompts: tuple[tuple[int, ...], ...]
     titles: tuple[str, ...]
@@ -51,28 +60,48 @@ class LiveRequest:
 
     def config(self, method: str) -> SpeculativeConfig:
         """Settings of one method."""
-        return SpeculativeConfig.for_method(
-            method, num_draft_tokens=self.num_draft_tokens, max_new_tokens=self.max_new_tokens
-        )
+        drafts = 0 if self.source == "none" else self.num_draft_tokens
+        return SpeculativeConfig.for_method(method, num_draft_tokens=drafts, max_new_tokens=self.max_new_tokens)
 
 
 class LiveRun:
     """Decodes a request in a thread of its own.
 
-    `state` is "waiting" (for another run's end), "decoding", "finished", "cancelled", "abandoned" or "failed";
-    `traces[name].steps[:steps[name]]` may be read at any time.
+    `state` is "waiting" (for its first turn), "decoding", "finished", "cancelled", "abandoned" or "failed";
+    `traces[name].steps[:steps[name]]` may be read at any time. `shared` says whether another run took turns with it.
+
+    Args:
+        lm: the model; other runs may use it at the same time.
+        request: what to decode.
+        heartbeat: seconds without a poll after which it stops, where `connected` is not given.
+        connected: whether the visitor's tab is still there; it then counts, and polls may be rare.
+        draft_lm: the draft model, where the request asks for one.
+
+    Raises:
+        ConfigError: a method's cache would not fit into memory.
     """
 
-    def __init__(self, lm: LanguageModel, request: LiveRequest, heartbeat: float = HEARTBEAT_SECONDS) -> None:
+    def __init__(
+        self,
+        lm: LanguageModel,
+        request: LiveRequest,
+        heartbeat: float = HEARTBEAT_SECONDS,
+        connected: Callable[[], bool] | None = None,
+        draft_lm: LanguageModel | None = None,
+    ) -> None:
         self.request = request
-        self.heartbeat = heartbeat
+        self.heartbeat = heartbeat if connected is None else HIDDEN_SECONDS
         self.state = "waiting"
         self.error: str | None = None
+        self.shared = False
         self.began = self.ended = time.perf_counter()
         self.steps: dict[str, int] = dict.fromkeys(request.names, 0)
-        self._polled = time.monotonic()
-        self._cancelled = threading.Event()
-        self._runs = _prepare(lm, request)
+        self._connected = connected or (lambda: True)
+        self._polled = self._seen = time.monotonic()
+        self._stop_reason: str | None = None
+        self._runs = _prepare(lm, request, draft_lm)
+        for run in self._runs.values():
+            run.should_stop = lambda: self._must_stop() is not None
         self.traces: dict[str, GenerationTrace] = {name: run.trace for name, run in self._runs.items()}
         self.hardware = hardware_words(lm)
         self.model_name = lm.name
@@ -88,10 +117,12 @@ class LiveRun:
         self._polled = time.monotonic()
 
     def cancel(self) -> None:
-        """Stop within one step; what was decoded is kept."""
-        self._cancelled.set()
-        for run in list(self._runs.values()):
-            run.close()
+        """Stop within one step, or within one chunk of the prompts; what was decoded is kept."""
+        self._stop_reason = self._stop_reason or "cancelled"
+
+    def leave(self) -> None:
+        """Stop like `cancel`, because the page was left."""
+        self._stop_reason = self._stop_reason or "abandoned"
 
     def join(self, timeout: float | None = None) -> None:
         """Wait for the end."""
@@ -103,19 +134,29 @@ class LiveRun:
         return self.state not in ("waiting", "decoding")
 
     @property
+    def sharing(self) -> bool:
+        """Whether another run takes turns with this one now."""
+        return not self.done and TURNS.members > 1
+
+    @property
     def seconds(self) -> float:
         """Wall time since decoding began."""
         return (self.ended if self.done else time.perf_counter()) - self.began
 
     def _must_stop(self) -> str | None:
-        if self._cancelled.is_set():
-            return "cancelled"
-        return "abandoned" if time.monotonic() - self._polled > self.heartbeat else None
+        """Why the run has to stop, None if it may go on. Once given, a reason stays."""
+        now = time.monotonic()
+        if self._connected():
+            self._seen = now
+        if now - self._polled > self.heartbeat or now - self._seen > GONE_SECONDS:
+            self.leave()
+        return self._stop_reason
 
     def _work(self) -> None:
         state = "failed"
         try:
-            state = self._wait_and_decode()
+            with TURNS.member():
+                state = self._decode()
         except EmssdError as error:
             self.error = str(error)
         except Exception as error:
@@ -129,24 +170,16 @@ class LiveRun:
             self.ended = time.perf_counter()
             self.state = state
 
-    def _wait_and_decode(self) -> str:
-        while not _TURN.acquire(timeout=0.1):
-            if reason := self._must_stop():
-                return reason
-        try:
-            self.began = time.perf_counter()
-            self.state = "decoding"
-            return self._decode()
-        finally:
-            _TURN.release()
-
     def _decode(self) -> str:
         active = dict(self._runs)
         while active:
             for name, run in list(active.items()):
-                if reason := self._must_stop():
-                    return reason
-                step = self._next(run)
+                with TURNS.turn(self._must_stop) as given:
+                    reason = self._must_stop()
+                    if reason or not given:
+                        return reason or "abandoned"
+                    self._begin()
+                    step = self._next(run)
                 if step is None:
                     del active[name]
                 else:
@@ -154,30 +187,40 @@ class LiveRun:
         complete = all(trace.finished for trace in self.traces.values())
         return "finished" if complete else self._must_stop() or "cancelled"
 
+    def _begin(self) -> None:
+        self.shared = self.shared or TURNS.members > 1
+        if self.state == "waiting":
+            self.began = time.perf_counter()
+            self.state = "decoding"
+
     def _next(self, run: GenerationRun) -> int | None:
         """Index of the next step; None at the end."""
-        try:
-            step = next(run, None)
-        except ValueError:
-            if self._cancelled.is_set():
-                return None  # `cancel` was closing the run at this very moment
-            raise
+        step = next(run, None)
         return None if step is None else step.index
 
 
-def _prepare(lm: LanguageModel, request: LiveRequest) -> dict[str, GenerationRun]:
-    """One run per method. Raises ConfigError where a run would not fit into memory."""
+def _prepare(lm: LanguageModel, request: LiveRequest, draft_lm: LanguageModel | None) -> dict[str, GenerationRun]:
+    """One run per method. Raises ConfigError where a run would not fit into memory, or a draft model is another's."""
     from emssd.decoding import GenerationRun
 
-    drafter = make_drafter(request.source)
+    drafter = make_drafter(request.source, lm, draft_lm)
     prompts = [list(prompt) for prompt in request.prompts]
     return {name: GenerationRun(lm, prompts, request.config(name), drafter) for name in request.names}
 
 
-def make_drafter(source: str) -> Drafter:
-    """Prompt lookup in the row's prompt, or in the prompt and what the row has generated ("context")."""
-    from emssd.drafting import PromptLookupDrafter
+def make_drafter(source: str, lm: LanguageModel, draft_lm: LanguageModel | None) -> Drafter | None:
+    """Prompt lookup ("prompt", "context"), a draft model, or None for "none".
 
+    Raises:
+        ConfigError: the draft model's tokenizer is not the model's.
+    """
+    from emssd.drafting import DraftModelDrafter, PromptLookupDrafter, check_same_tokenizer
+
+    if source == "none":
+        return None
+    if draft_lm is not None:
+        check_same_tokenizer(lm, draft_lm)
+        return DraftModelDrafter(draft_lm)
     return PromptLookupDrafter(source="context" if source == "context" else "prompt")
 
 

@@ -1,21 +1,16 @@
-"""The texts of a run as HTML: pure functions from traces to markup. Every text from outside passes `escaped`."""
+"""A run as HTML: pure functions from its progress to markup. Every text from outside passes `escaped`."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from itertools import groupby
 
 from emssd.config import METHOD_TITLES
-from emssd.trace import GenerationTrace
-from emssd.ui.comparison import Clock, Equality, clock, latest, outputs_after, speed_ups
+from emssd.ui.comparison import Clock, Equality
 from emssd.ui.narration import plural
 from emssd.ui.palette import ORIGINS
-from emssd.ui.player_data import origins
+from emssd.ui.progress import MethodProgress, RowText
 from emssd.ui.token_text import escaped
 
-TAIL_TOKENS = 400
-LINE_ENDS = re.compile("(↵+)")
 WORK_ROWS = (
     "Steps",
     "Tokens per row and step",
@@ -25,6 +20,7 @@ WORK_ROWS = (
     "Holes",
     "Tokens/s",
 )
+SPARK_STEPS = 30
 DEVICE_SENTENCE = "Not comparable with the paper’s GPU numbers."
 
 
@@ -33,43 +29,31 @@ def marker(method: str) -> str:
     return f'<i class="m m-{escaped(method)}"></i>'
 
 
-def text_row(trace: GenerationTrace, row: int, num_steps: int) -> str:
-    """New tokens of one row, underlined by origin; tokens of one step and origin share one underline."""
-    pieces = []
-    for step in trace.steps[:num_steps]:
-        entry = step.rows[row]
-        pieces += [
-            (origin, step.index, trace.tokens.get(str(token), f"id {token} "))
-            for token, origin in zip(entry.emitted_token_ids, origins(entry), strict=True)
-        ]
-    cut = '<span class="cut">…</span>' if len(pieces) > TAIL_TOKENS else ""
-    spans = []
-    for (origin, _), group in groupby(pieces[-TAIL_TOKENS:], key=lambda piece: piece[:2]):
-        text = LINE_ENDS.sub(r"\1<br>", "".join(escaped(piece[2]) for piece in group))
-        spans.append(f'<bdi class="o-{origin}">{text}</bdi>')
-    return cut + "".join(spans)
-
-
-def texts(traces: dict[str, GenerationTrace], steps: dict[str, int], titles: Sequence[str], live: bool) -> str:
-    """Both methods' texts, row by row beside each other."""
-    heads, clocks = [], {name: clock(trace.steps[: steps[name]]) for name, trace in traces.items()}
-    for name in traces:
-        emitted = sum(map(len, outputs_after(traces[name], steps[name])))
-        own = f"{plural(emitted, 'token')}, {clocks[name].seconds[-1]:.1f} s of its own decode time"
-        heads.append(f'<div class="t-head">{marker(name)}<b>{METHOD_TITLES[name]}</b><span>{own}</span></div>')
+def heads(methods: dict[str, MethodProgress]) -> str:
+    """The head line above both methods' texts."""
     cells = []
-    for row, title in enumerate(titles):
-        for name, trace in traces.items():
-            emitted = sum(step.rows[row].num_emitted for step in trace.steps[: steps[name]])
-            running = steps[name] == 0 or not trace.steps[steps[name] - 1].rows[row].finished
-            count = plural(emitted, "token")
-            caret = '<span class="caret"></span>' if live and running else ""
-            cells.append(
-                f'<div class="t-cell"><div class="t-title"><b>{escaped(title)}</b><span>{count}</span></div>'
-                f'<p dir="ltr">{text_row(trace, row, steps[name])}{caret}</p></div>'
-            )
-    single = " single" if len(traces) == 1 else ""
-    return f'<div class="texts{single}" data-testid="texts">{"".join(heads)}{"".join(cells)}</div>{origin_legend()}'
+    for name, method in methods.items():
+        own = f"{plural(method.emitted, 'token')}, {method.clock.seconds[-1]:.1f} s of its own decode time"
+        cells.append(f'<div class="t-head">{marker(name)}<b>{METHOD_TITLES[name]}</b><span>{own}</span></div>')
+    return _pair(cells, "texts heads")
+
+
+def text_row(methods: dict[str, MethodProgress], row: int, title: str, live: bool) -> str:
+    """One row's new tokens, one method beside the other."""
+    cells = [_cell(method.rows[row], title, live) for method in methods.values()]
+    return _pair(cells, "texts")
+
+
+def _cell(text: RowText, title: str, live: bool) -> str:
+    caret = '<span class="caret"></span>' if live and not text.finished else ""
+    count = plural(text.emitted, "token")
+    head = f'<div class="t-title"><b>{escaped(title)}</b><span>{count}</span></div>'
+    return f'<div class="t-cell">{head}<p dir="ltr">{text.html}{caret}</p></div>'
+
+
+def _pair(cells: Sequence[str], kind: str) -> str:
+    single = " single" if len(cells) == 1 else ""
+    return f'<div class="{kind}{single}" data-testid="texts">{"".join(cells)}</div>'
 
 
 def origin_legend() -> str:
@@ -93,14 +77,21 @@ def badge(equality: Equality, name: str, baseline: str = "greedy") -> str:
     )
 
 
-def speed_card(clocks: dict[str, Clock], differing: set[str], where: str, done: bool, recorded: bool = False) -> str:
+def latest_speed_up(baseline: Clock, method: Clock) -> float | None:
+    """Baseline time / method time for the most tokens that both have decoded; None before there are any."""
+    for tokens, seconds in zip(reversed(method.tokens), reversed(method.seconds), strict=True):
+        needed = baseline.seconds_until(tokens) if tokens else None
+        if needed and seconds > 0:
+            return needed / seconds
+    return None
+
+
+def speed_card(clocks: dict[str, Clock], differing: set[str], where: str, done: bool) -> str:
     """Measured speed-up of every method against greedy, as bars with a rule at 1."""
     base = clocks.get("greedy")
-    if base is None:
-        return (
-            '<div class="card"><b>Speed-up</b><p>No baseline: open the greedy trace of the same prompts, too.</p></div>'
-        )
-    factors = {name: latest(speed_ups(base, own)) for name, own in clocks.items() if name != "greedy"}
+    factors = {
+        name: None if base is None else latest_speed_up(base, own) for name, own in clocks.items() if name != "greedy"
+    }
     known = [factor for factor in factors.values() if factor]
     top = max(1.0, *known) if known else 1.0
     lines = []
@@ -115,48 +106,91 @@ def speed_card(clocks: dict[str, Clock], differing: set[str], where: str, done: 
             f'<div class="s-bar">{bar}<u style="left:{100 / top:.1f}%"></u></div>'
         )
     sofar = "" if done else ", so far"
-    verb = "Recorded" if recorded else "Measured"
     return (
-        f'<div class="card"><b>Speed-up vs greedy, padded cache{sofar}</b>'
-        f"<p>same prompts, decode only, prefill excluded, {escaped(where)}</p>{''.join(lines)}"
-        f'<p class="device">{verb} on {escaped(where.split(":")[0])}. {DEVICE_SENTENCE}</p></div>'
+        f'<div class="card"><b>Speed-up vs greedy{sofar}</b>'
+        f"<p>greedy on the padded cache, same prompts, decode only, prefill excluded, {escaped(where)}</p>"
+        f'{"".join(lines)}<p class="device">Measured on {escaped(where.split(":")[0])}. {DEVICE_SENTENCE}</p></div>'
     )
 
 
-def work_card(traces: dict[str, GenerationTrace], steps: dict[str, int]) -> str:
+def acceptance_card(methods: dict[str, MethodProgress]) -> str:
+    """Drafts kept in the last steps of the last method, as an area; nothing where no draft was made."""
+    drafting = [(name, method) for name, method in methods.items() if method.drafted]
+    if not drafting:
+        return ""
+    name, method = drafting[-1]
+    rates = [rate for rate in method.kept_rates if rate is not None][-SPARK_STEPS:]
+    last = f"{100 * rates[-1]:.0f}"
+    gain = f"{method.decoded / method.live_rows:.1f} tokens per row and step"
+    words = f"{100 * method.accepted / method.drafted:.0f} % so far, {gain}"
+    label = f"Drafts kept in the last {plural(len(rates), 'step')} with drafts, last {last} %"
+    return (
+        f'<div class="card"><b>Acceptance</b><p>% of drafts kept per step, {METHOD_TITLES[name]}</p>'
+        f'<div class="spark" role="img" aria-label="{label}">'
+        f'<u style="clip-path:polygon({_outline(rates, 100)})"></u><i style="clip-path:polygon({_line(rates)})"></i>'
+        f'<b style="top:{100 - 100 * rates[-1]:.0f}%">{last}</b></div><p>{words}</p></div>'
+    )
+
+
+def _points(rates: Sequence[float]) -> list[tuple[float, float]]:
+    """(x, y) in percent of the picture, y down."""
+    width = max(len(rates) - 1, 1)
+    points = [(100 * place / width, 100 - 100 * rate) for place, rate in enumerate(rates)]
+    return points if len(points) > 1 else [(0.0, points[0][1]), (100.0, points[0][1])]
+
+
+def _outline(rates: Sequence[float], bottom: float) -> str:
+    points = _points(rates)
+    closed = [*points, (points[-1][0], bottom), (points[0][0], bottom)]
+    return ",".join(f"{x:.1f}% {y:.1f}%" for x, y in closed)
+
+
+def _line(rates: Sequence[float]) -> str:
+    """A line 2 px thick as an area."""
+    points = _points(rates)
+    above = [f"{x:.1f}% calc({y:.1f}% - 1px)" for x, y in points]
+    below = [f"{x:.1f}% calc({y:.1f}% + 1px)" for x, y in reversed(points)]
+    return ",".join(above + below)
+
+
+def work_card(methods: dict[str, MethodProgress]) -> str:
     """Steps, rows, slots and holes of every method, as a table."""
     rows: list[tuple[str, list[str]]] = [(label, []) for label in WORK_ROWS]
-    for name, trace in traces.items():
-        done = [step for step in trace.steps[: steps[name]] if step.kind == "decode"]
-        live = [row for step in done for row in step.rows if row.kind == "decode"]
-        emitted, drafted = sum(row.num_emitted for row in live), sum(row.num_drafted for row in live)
-        seconds = sum(step.seconds.get("total", 0.0) for step in done)
-        scanned = sum(sum(step.account.kv_slots_scanned["per_token"].values()) for step in done)
+    for method in methods.values():
+        seconds = method.clock.seconds[-1]
         values = (
-            f"{len(done)}",
-            f"{emitted / len(live):.2f}" if live else "–",
-            f"{100 * sum(row.num_accepted for row in live) / drafted:.0f} %" if drafted else "–",
-            f"{sum(sum(step.account.input_rows.values()) for step in done):,}",
-            f"{scanned:,}",
-            f"{done[-1].account.holes_total if done else 0:,}",
-            f"{emitted / seconds:.1f}" if seconds else "–",
+            f"{method.decode_steps}",
+            f"{method.decoded / method.live_rows:.2f}" if method.live_rows else "–",
+            f"{100 * method.accepted / method.drafted:.0f} %" if method.drafted else "–",
+            f"{method.input_rows:,}",
+            f"{method.slots_scanned:,}",
+            f"{method.holes:,}",
+            f"{method.decoded / seconds:.1f}" if seconds else "–",
         )
         for (_, cells), value in zip(rows, values, strict=True):
             cells.append(value)
-    heads = "".join(f"<th>{METHOD_TITLES[name].split(',')[0]}</th>" for name in traces)
+    names = "".join(f"<th>{METHOD_TITLES[name].split(',')[0]}</th>" for name in methods)
     body = "".join(f"<tr><td>{label}</td>{''.join(f'<td>{v}</td>' for v in cells)}</tr>" for label, cells in rows)
-    return f'<div class="card"><b>Work</b><table><tr><th></th>{heads}</tr>{body}</table></div>'
+    return f'<div class="card"><b>Work</b><table><tr><th></th>{names}</tr>{body}</table></div>'
 
 
-def board(main: str, *cards: str) -> str:
-    """The texts, and cards beside them."""
-    return f'<div class="board"><div>{main}</div><div class="cards">{"".join(cards)}</div></div>'
+def prompt_cards(titles: Sequence[str], texts: Sequence[str], counts: Sequence[int], facts: dict[str, str]) -> str:
+    """The prompts with their token counts, and below them what the run was set to."""
+    cards = [
+        f'<div class="p-card"><div class="t-title"><b>{escaped(title)}</b><span>{plural(count, "token")}</span></div>'
+        f"<p>{escaped(' '.join(text.split()))}</p></div>"
+        for title, text, count in zip(titles, texts, counts, strict=True)
+    ]
+    lines = "".join(f"<div><span>{label}</span><b>{escaped(value)}</b></div>" for label, value in facts.items())
+    head = f'<div class="p-head"><b>Prompts</b><span>{plural(len(cards), "row")}</span></div>'
+    return f'{head}<div class="p-cards">{"".join(cards)}</div><div class="facts">{lines}</div>'
 
 
 def progress(share: float, left: str, right: str) -> str:
     """A bar with words at both ends."""
     words = f"<div><span>{escaped(left)}</span><span>{escaped(right)}</span></div>"
-    role = f'role="progressbar" aria-valuemin="0" aria-valuemax="100" aria-valuenow="{100 * share:.0f}"'
+    role = 'role="progressbar" aria-label="Tokens decoded" aria-valuemin="0" aria-valuemax="100" '
+    role += f'aria-valuenow="{100 * share:.0f}"'
     return f'<div class="progress" {role}>{words}<u><i style="width:{100 * share:.1f}%"></i></u></div>'
 
 

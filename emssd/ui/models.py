@@ -6,9 +6,13 @@ Torch is imported at the first use, so that the page opens without it.
 from __future__ import annotations
 
 import gc
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import streamlit as st
+
+from emssd.errors import ConfigError
+from emssd.ui.token_text import visible
 
 if TYPE_CHECKING:
     from emssd.loading import LanguageModel
@@ -35,7 +39,7 @@ def fit_to_model(name: str, texts: list[str]) -> list[str]:
     return [text[-TINY_CHARACTERS:] for text in texts] if is_tiny(name) else texts
 
 
-@st.cache_resource(max_entries=2, show_spinner=False)
+@st.cache_resource(max_entries=3, show_spinner=False)
 def _weights(name: str) -> LanguageModel:
     from emssd.loading import load_model
 
@@ -48,15 +52,28 @@ def _weights(name: str) -> LanguageModel:
 
 
 def loaded_model(name: str) -> LanguageModel:
-    """The model, from memory or loaded now while a status line says what is done.
+    """The model, from memory or loaded now while a status line says what is done. Nothing is downloaded.
 
     Raises:
-        EmssdError: it cannot be loaded, or our attention would serve it wrongly.
+        EmssdError: it is neither a known name nor a local folder, it cannot be loaded, or our attention would serve
+            it wrongly.
     """
+    if name != EMBEDDED and not is_tiny(name) and not _is_folder(name):
+        raise ConfigError(
+            f"There is no folder {visible(name)!r} on this computer: give the path of a folder with a model in it, "
+            f"or choose {EMBEDDED} or {TINY}."
+        )
     place = st.empty()
-    with place.status(f"Loading {name}: weights, then a self-check of the attention hook.", expanded=False) as status:
+    with place.status(f"Loading {visible(name)}: weights, then a self-check of the attention hook.") as status:
         if name == EMBEDDED:
             status.write("The first time, the embedded weights are converted once. That takes about 30 seconds.")
         lm = _weights(name)
     place.empty()
     return lm
+
+
+def _is_folder(name: str) -> bool:
+    try:
+        return Path(name).expanduser().is_dir()
+    except (OSError, ValueError, RuntimeError):  # too long, a null character, no home folder
+        return False

@@ -2,49 +2,53 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import streamlit as st
 
 from emssd.errors import EmssdError
 from emssd.ui import live_view
-from emssd.ui.live_part import live_part
+from emssd.ui.frame import begin_page, link_to_explore
+from emssd.ui.live_part import live_part, poll_seconds
 from emssd.ui.live_run import LiveRequest, LiveRun, encode
 from emssd.ui.models import fit_to_model, loaded_model
-from emssd.ui.player import page_css
+from emssd.ui.progress import RunProgress
 from emssd.ui.results import results
 from emssd.ui.setup_form import Setup, row_titles, setup_form
-from emssd.ui.shown import MAX_FILE_BYTES, from_files
 
-POLL_SECONDS = 0.5
-"""A round of three steps takes about as long; twice as many polls cost a browser on the same two cores too much."""
+MEMORY_RUNS = 6
+"""Finished runs that a session keeps, so that the same request is not decoded again."""
 
 
 def page() -> None:
     """Draw the page once."""
+    begin_page(keeps_run=True)
     state = st.session_state
-    state["script_runs"] = state.get("script_runs", 0) + 1
     if state.pop("fold_setup", False):
         state["setup_open"] = False
-    st.html(page_css())
-    st.html(f'<span class="hidden" data-testid="run-count">{state["script_runs"]}</span>')
     bar = st.container(horizontal=True, vertical_alignment="center", key="bar")
-    with st.expander("Set up a run", expanded=True, key="setup_open", icon=":material/tune:", on_change="rerun"):
+    state.setdefault("setup_open", state.get("run") is None)
+    with st.expander("Set up a run", key="setup_open", icon=":material/tune:", on_change="rerun"):
         setup = setup_form()
     problem = setup.problem()
     with bar:
         _top_bar(setup, problem, _running() is not None)
     if problem:
         st.warning(problem, icon=":material/error:")
-    if state.pop("start", False) and not problem and not _running():
-        _start(setup)
+    if wanted := state.pop("start_asked", None):
+        _start_or_recall(setup, problem, again=wanted == "again")
     for message in state.get("problems", ()):
         st.warning(message, icon=":material/error:")
     run: LiveRun | None = state.get("run")
-    if run is not None:
-        running = not run.done
-        st.fragment(live_part, run_every=POLL_SECONDS if running else None)(run, running)
-        if running:
-            return
-    results(run)
+    if run is None:
+        _nothing_yet()
+        return
+    _from_memory(run)
+    running = not run.done
+    every = poll_seconds(run) if running else None
+    st.fragment(live_part, run_every=every)(run, _view(run), running)
+    if not running:
+        results(run)
 
 
 def _running() -> LiveRun | None:
@@ -52,62 +56,89 @@ def _running() -> LiveRun | None:
     return run if run is not None and not run.done else None
 
 
+def _view(run: LiveRun) -> RunProgress:
+    """What was drawn of the run: kept beside it, so that a poll looks at new steps alone."""
+    state = st.session_state
+    if state.get("view_of") is not run:
+        state.update(view_of=run, view=RunProgress(run.traces))
+    view: RunProgress = state["view"]
+    return view
+
+
 def _top_bar(setup: Setup, problem: str | None, running: bool) -> None:
     st.html(
         '<div class="title"><h1>Run live</h1><span>Greedy and two methods decode the same prompts, one step each in '
         f"turn.<br>{live_view.escaped(setup.headline())}</span></div>"
     )
-    with st.popover("Open a trace", icon=":material/folder_open:"):
-        st.file_uploader(
-            "Recorded traces (JSON) of the same prompts: one or two methods, and greedy as their baseline.",
-            type="json",
-            accept_multiple_files=True,
-            key="files",
-            max_upload_size=MAX_FILE_BYTES // 2**20,
-            on_change=_open_files,
-        )
     st.button(
         "Run",
         type="primary",
         icon=":material/play_arrow:",
         on_click=_ask_for_start,
+        args=("run",),
         disabled=running or problem is not None,
         help=problem or ("A run is going on: cancel it first." if running else None),
         key="run_button",
     )
 
 
-def _ask_for_start() -> None:
-    st.session_state["start"] = True
+def _ask_for_start(how: str) -> None:
+    st.session_state["start_asked"] = how
     st.session_state["problems"] = []
 
 
-def _open_files() -> None:
+def _nothing_yet() -> None:
+    with st.container(border=True, key="nothing", horizontal=True, vertical_alignment="center"):
+        st.html(
+            '<p class="empty">Nothing has been decoded yet. Press Run to decode the prompts above on this computer, or '
+            "look at a recorded run.</p>"
+        )
+        link_to_explore()
+
+
+def _from_memory(run: LiveRun) -> None:
+    if st.session_state.get("recalled") is not run:
+        return
+    with st.container(horizontal=True, vertical_alignment="center", key="recalled_row"):
+        st.caption("Shown from memory: the same settings ran before.")
+        st.button("Run again", icon=":material/replay:", on_click=_ask_for_start, args=("again",), key="again_button")
+
+
+def _start_or_recall(setup: Setup, problem: str | None, again: bool) -> None:
+    """Begin a run, unless this session has the finished run of the very same settings."""
+    if problem or _running():
+        return
     state = st.session_state
-    files = state.get("files") or []
-    state["problems"] = []
-    if not files:
+    memory: dict[Setup, LiveRun] = state.setdefault("memory", {})
+    for key in [key for key, run in memory.items() if run.done and run.state != "finished"]:
+        del memory[key]
+    if setup in memory and not again:
+        state.update(run=memory[setup], recalled=memory[setup], fold_setup=True)
+    elif not _start(setup):
         return
-    opened, state["problems"] = from_files([(file.name, file.getvalue()) for file in files])
-    if opened is None:
-        return
-    if run := _running():
-        run.cancel()
-    state.update(shown=opened, run=None, fold_setup=True)
+    else:
+        state["recalled"] = None
+        if not state["problems"]:  # what was left out has to be said again
+            memory.pop(setup, None)
+            memory[setup] = state["run"]
+        while len(memory) > MEMORY_RUNS:
+            del memory[next(iter(memory))]
+    st.rerun()
 
 
-def _start(setup: Setup) -> None:
+def _start(setup: Setup) -> bool:
     """Load, check every prompt, begin. What is wrong is told row by row; the other rows go on."""
     state = st.session_state
     try:
         lm = loaded_model(setup.model)
-        texts = fit_to_model(setup.model, [entry.prompt for entry in setup.shipped]) + list(setup.own)
+        draft_lm = loaded_model(setup.draft_model) if setup.source == "draft-model" else None
+        texts = fit_to_model(setup.model, [entry.prompt for entry in setup.shipped]) + [*setup.own, *setup.filed]
         token_ids, problems = encode(lm, texts)
         titles = row_titles(setup)
         state["problems"] = [f"“{titles[row]}” was left out. {problems[row]}" for row in sorted(problems)]
         good = {row: tuple(ids) for row, ids in enumerate(token_ids) if ids is not None}
         if not good:
-            return
+            return False
         request = LiveRequest(
             prompts=tuple(good.values()),
             titles=tuple(titles[row] for row in good),
@@ -116,8 +147,21 @@ def _start(setup: Setup) -> None:
             max_new_tokens=setup.max_new_tokens,
             source=setup.source,
         )
-        state.update(run=LiveRun(lm, request).start(), shown=None, fold_setup=True)
+        run = LiveRun(lm, request, connected=_connection(), draft_lm=draft_lm)
+        state.update(run=run.start(), fold_setup=True)
     except EmssdError as error:
         state["problems"] = [str(error)]
-        return
-    st.rerun()
+        return False
+    return True
+
+
+def _connection() -> Callable[[], bool] | None:
+    """Tells whether this visitor's tab is still connected; None outside a server."""
+    from streamlit import runtime
+    from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+    context = get_script_run_ctx()
+    if context is None or not runtime.exists():
+        return None
+    server, session = runtime.get_instance(), context.session_id
+    return lambda: server.is_active_session(session)

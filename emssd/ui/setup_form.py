@@ -11,13 +11,20 @@ import streamlit as st
 
 from emssd.config import METHOD_TITLES, SPECULATIVE_METHODS
 from emssd.errors import PromptError
-from emssd.prompts import PromptEntry, default_prompts
-from emssd.ui.models import FOLDER, MODEL_WORDS, TINY_CHARACTERS, is_tiny
+from emssd.prompts import PromptEntry, default_prompts, parse_prompts
+from emssd.ui.library import prompt_title
+from emssd.ui.method_style import method_words
+from emssd.ui.models import EMBEDDED, FOLDER, MODEL_WORDS, TINY, TINY_CHARACTERS, is_tiny
 from emssd.ui.narration import plural
-from emssd.ui.shown import prompt_title
+from emssd.ui.token_text import visible
 
 METHOD_CHOICES = ("greedy", *SPECULATIVE_METHODS)
-SOURCES = {"prompt": "lookup in the prompt", "context": "lookup in prompt and context"}
+SOURCES = {
+    "prompt": "lookup in the prompt",
+    "context": "lookup in prompt and context",
+    "draft-model": "a draft model …",
+    "none": "none, plain decoding",
+}
 DEFAULT_PROMPTS = ("harbour-bridge", "server-settings", "capitals", "tide-pool")
 """Three rows that copy richly and one that hardly does: the batch becomes ragged at once."""
 KIND_WORDS = {"answer-from-document": "answer", "free-writing": "writing", "edit-code": "code"}
@@ -27,11 +34,12 @@ MAX_ROWS = 16
 MAX_DRAFTS = 16
 MAX_NEW_TOKENS = 256
 MAX_CHARACTERS = 40_000
+MAX_PROMPT_FILE_MB = 1
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What the controls say."""
+    """What the controls say: `own` are typed prompts, `filed` are those of uploaded files."""
 
     shipped: tuple[PromptEntry, ...]
     own: tuple[str, ...]
@@ -41,11 +49,13 @@ class Setup:
     max_new_tokens: int
     source: str
     model: str
+    draft_model: str = ""
+    filed: tuple[str, ...] = ()
 
     @property
     def rows(self) -> int:
         """Rows of the batch."""
-        return len(self.shipped) + len(self.own)
+        return len(self.shipped) + len(self.own) + len(self.filed)
 
     def problem(self) -> str | None:
         """Why this cannot run, in one sentence; None if it can."""
@@ -57,11 +67,13 @@ class Setup:
             return f"{self.rows} prompts are chosen, and the page runs at most {MAX_ROWS} rows: take some away."
         if not self.model:
             return "Give the folder of the local model."
+        if self.source == "draft-model" and not self.draft_model:
+            return f"Give the draft model: a local folder, {EMBEDDED} or {TINY}."
         return None
 
     def headline(self) -> str:
         """One line for the folded controls."""
-        drafts = plural(self.num_draft_tokens, "draft")
+        drafts = "no drafts" if self.source == "none" else plural(self.num_draft_tokens, "draft")
         pair = f"{METHOD_TITLES[self.left]} vs {METHOD_TITLES[self.right]}"
         return f"{plural(self.rows, 'prompt')} · {pair} · {drafts} · {plural(self.max_new_tokens, 'new token')}"
 
@@ -82,16 +94,17 @@ def setup_form() -> Setup:
     """Draw the controls and return what they say."""
     prompts, settings = st.columns([1, 1], gap="medium")
     with prompts:
-        shipped, own = _prompt_controls()
-    titles = METHOD_TITLES.__getitem__
+        shipped, own, filed = _prompt_controls()
     first, second, third = settings.columns(3, gap="small")
-    left = first.selectbox("Left method", METHOD_CHOICES, 1, titles, key="left", **KEEP)
-    right = second.selectbox("Right method", METHOD_CHOICES, 4, titles, key="right", **KEEP)
-    lookup = "Prompt lookup copies what followed the last two tokens where they occurred before."
-    source = third.selectbox("Drafter", list(SOURCES), 0, SOURCES.__getitem__, key="source", help=lookup, **KEEP)
+    left = first.selectbox("Left method", METHOD_CHOICES, 1, _method_words, key="left", **KEEP)
+    right = second.selectbox("Right method", METHOD_CHOICES, 4, _method_words, key="right", **KEEP)
+    with third:
+        source, draft_model = _drafter_controls()
     first, second, third = settings.columns(3, gap="small")
     length = "Draft tokens per row and step. 0 is plain decoding."
-    drafts = first.number_input("Draft length", 0, MAX_DRAFTS, 7, key="drafts", help=length, **KEEP)
+    drafts = first.number_input(
+        "Draft length", 0, MAX_DRAFTS, 7, key="drafts", help=length, disabled=source == "none", **KEEP
+    )
     tokens = second.number_input("New tokens per row", 1, MAX_NEW_TOKENS, DEFAULT_NEW_TOKENS, key="tokens", **KEEP)
     with third:
         model = _model_control()
@@ -104,10 +117,16 @@ def setup_form() -> Setup:
         max_new_tokens=int(tokens),
         source=source,
         model=model,
+        draft_model=draft_model,
+        filed=filed,
     )
 
 
-def _prompt_controls() -> tuple[list[PromptEntry], tuple[str, ...]]:
+def _method_words(name: str) -> str:
+    return method_words(name, METHOD_TITLES[name])
+
+
+def _prompt_controls() -> tuple[list[PromptEntry], tuple[str, ...], tuple[str, ...]]:
     try:
         entries = {entry.id: entry for entry in shipped_prompts()}
     except PromptError as error:
@@ -138,7 +157,54 @@ def _prompt_controls() -> tuple[list[PromptEntry], tuple[str, ...]]:
         max_chars=MAX_CHARACTERS,
         **KEEP,
     )
-    return [entries[name] for name in chosen if name in entries], own_prompts(text or "")
+    return [entries[name] for name in chosen if name in entries], own_prompts(text or ""), _file_control()
+
+
+def _file_control() -> tuple[str, ...]:
+    """Prompts of uploaded files. They stay until they are taken away, also when other pages were looked at."""
+    state = st.session_state
+    filed: tuple[str, ...] = state.get("filed_prompts", ())
+    with st.container(horizontal=True, vertical_alignment="center", key="prompt_files_row"):
+        with st.popover("From a file", icon=":material/folder_open:"):
+            st.file_uploader(
+                "A .txt file with one prompt a line, or a .jsonl file with “prompt” or “turns” in each line",
+                type=["txt", "jsonl"],
+                accept_multiple_files=True,
+                key="prompt_files",
+                max_upload_size=MAX_PROMPT_FILE_MB,
+                on_change=_read_prompt_files,
+            )
+        if filed:
+            st.button(
+                f"Take away {plural(len(filed), 'prompt')} of {state['filed_names']}",
+                icon=":material/close:",
+                type="tertiary",
+                on_click=_drop_prompt_files,
+                key="drop_files",
+            )
+    for problem in state.get("file_problems", ()):
+        st.warning(problem, icon=":material/error:")
+    return filed
+
+
+def _read_prompt_files() -> None:
+    """The prompts of the newly uploaded files take the place of the former ones, unless none of them is good."""
+    state = st.session_state
+    files = state.get("prompt_files") or []
+    prompts: list[str] = []
+    problems: list[str] = []
+    for file in files:
+        good, bad = parse_prompts(file.getvalue(), file.name)
+        prompts += good
+        problems += [visible(problem) for problem in bad]
+    state["file_problems"] = problems
+    if prompts:
+        state["filed_prompts"] = tuple(prompts)
+        state["filed_names"] = visible(", ".join(file.name for file in files))
+
+
+def _drop_prompt_files() -> None:
+    st.session_state.update(filed_prompts=(), filed_names="", file_problems=[])
 
 
 def default_ids(known: Iterable[str]) -> list[str]:
@@ -146,6 +212,18 @@ def default_ids(known: Iterable[str]) -> list[str]:
     ids = list(known)
     wanted = [name for name in DEFAULT_PROMPTS if name in ids]
     return wanted if len(wanted) == len(DEFAULT_PROMPTS) else ids[: len(DEFAULT_PROMPTS)]
+
+
+def _drafter_controls() -> tuple[str, str]:
+    lookup = (
+        "Prompt lookup copies what followed the last two tokens where they occurred before. A draft model is a smaller "
+        "model with the same tokenizer."
+    )
+    source: str = st.selectbox("Drafter", list(SOURCES), 0, SOURCES.__getitem__, key="source", help=lookup, **KEEP)
+    if source != "draft-model":
+        return source, ""
+    name = st.text_input("Draft model", key="draft_model", placeholder=f"{EMBEDDED}, {TINY} or /path/to/model", **KEEP)
+    return source, (name or "").strip()
 
 
 def _model_control() -> str:
@@ -159,6 +237,7 @@ def _model_control() -> str:
 
 
 def row_titles(setup: Setup) -> list[str]:
-    """Short names of the rows."""
-    own = [prompt_title(text, len(setup.shipped) + number) for number, text in enumerate(setup.own)]
+    """Short names of the rows: shipped prompts, typed ones, those of files."""
+    texts = [*setup.own, *setup.filed]
+    own = [prompt_title(text, len(setup.shipped) + number) for number, text in enumerate(texts)]
     return [entry.title for entry in setup.shipped] + own

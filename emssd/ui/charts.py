@@ -1,0 +1,261 @@
+"""Charts of a set's methods: pure functions from traces to Plotly figures, each with a sentence for those who listen.
+
+Colour is never the only channel: methods differ in dash and symbol, kinds of waste in pattern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from emssd.config import METHOD_TITLES
+from emssd.trace import GenerationTrace
+from emssd.ui.compare_numbers import (
+    INPUT_WORDS,
+    SCAN_WORDS,
+    allocated_mib,
+    gains,
+    held_mib,
+    input_rows,
+    kept_rates,
+    measured_speed_up,
+    modelled_seconds,
+    modelled_speed_up,
+    phase_seconds,
+    slots_read,
+)
+from emssd.ui.method_style import METHOD_STYLES
+from emssd.ui.palette import CHROME
+
+CONFIG = {"displaylogo": False, "showSendToCloud": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
+HEIGHT = 280
+PATTERNS = {"pad": ".", "finished": "x", "prompt_pad": ".", "hole": "/", "pad_query": "-"}
+PHASE_PATTERNS = {"draft": "/", "target": "", "verify": "x", "commit": "\\", "other": "."}
+Traces = Mapping[str, GenerationTrace]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A figure, and what it says in words."""
+
+    figure: go.Figure
+    alt: str
+
+
+def _colour(name: str, dark: bool) -> str:
+    return CHROME[name][int(dark)]
+
+
+def _titles(names: Sequence[str]) -> str:
+    return " and ".join(METHOD_TITLES[name] for name in names)
+
+
+def _figure(x_title: str, y_title: str, dark: bool) -> go.Figure:
+    grid = _colour("hairline", dark)
+    axis = {"gridcolor": grid, "zerolinecolor": grid, "linecolor": grid, "automargin": True}
+    return go.Figure(
+        layout={
+            "height": HEIGHT,
+            "margin": {"l": 8, "r": 16, "t": 8, "b": 8},
+            "paper_bgcolor": "rgba(0,0,0,0)",
+            "plot_bgcolor": "rgba(0,0,0,0)",
+            "font": {"size": 12, "color": _colour("text", dark)},
+            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 12}},
+            "xaxis": {**axis, "title": {"text": x_title}},
+            "yaxis": {**axis, "title": {"text": y_title}, "rangemode": "tozero"},
+            "hovermode": "closest",
+        }
+    )
+
+
+def _lines(
+    traces: Traces,
+    series: Callable[[GenerationTrace], Sequence[float | None]],
+    first_step: int,
+    y_title: str,
+    dark: bool,
+) -> Chart:
+    """One line per method; methods with the very same numbers share one, and its name lists them."""
+    figure = _figure("Step", y_title, dark)
+    groups: dict[tuple[float | None, ...], list[str]] = {}
+    for name, trace in traces.items():
+        values = tuple(series(trace))
+        if any(value is not None for value in values):
+            groups.setdefault(values, []).append(name)
+    words = []
+    for values, names in groups.items():
+        style = METHOD_STYLES[names[-1]]
+        colour = style.colour[int(dark)]
+        figure.add_trace(
+            go.Scatter(
+                x=list(range(first_step, first_step + len(values))),
+                y=list(values),
+                name=_titles(names),
+                mode="lines+markers",
+                line={"color": colour, "dash": style.dash, "width": 2},
+                marker={"symbol": style.symbol, "size": 7, "color": colour, "line": {"width": 1.5, "color": colour}},
+                hovertemplate="step %{x}: %{y:.2f}<extra>%{fullData.name}</extra>",
+                connectgaps=False,
+            )
+        )
+        known = [value for value in values if value is not None]
+        words.append(f"{_titles(names)}: first {known[0]:.2f}, last {known[-1]:.2f}")
+    figure.update_layout(showlegend=True)
+    return Chart(figure, f"{y_title} in every step. {'; '.join(words) or 'Nothing to show'}.")
+
+
+def acceptance(traces: Traces, dark: bool = False) -> Chart:
+    """Percent of drafts kept in every step."""
+
+    def percent(trace: GenerationTrace) -> list[float | None]:
+        return [None if rate is None else 100 * rate for rate in kept_rates(trace)]
+
+    chart = _lines(traces, percent, 1, "Drafts kept, %", dark)
+    chart.figure.update_yaxes(range=[0, 104])
+    return chart
+
+
+def gain(traces: Traces, dark: bool = False) -> Chart:
+    """Tokens that a live row gains in every step."""
+    return _lines(traces, gains, 1, "Tokens per live row", dark)
+
+
+def memory(traces: Traces, dark: bool = False) -> Chart:
+    """MiB of the cache before the write cursors in every step, with what was allocated as the lines' names say."""
+    chart = _lines(traces, held_mib, 0, "KV cache held, MiB", dark)
+    room = sorted({round(allocated_mib(trace), 2) for trace in traces.values()})
+    words = f" Allocated: {' or '.join(f'{size:.2f}' for size in room)} MiB."
+    return Chart(chart.figure, chart.alt + words)
+
+
+def _bars(
+    traces: Traces,
+    amounts: Mapping[str, Mapping[str, float]],
+    words: Mapping[str, str],
+    unit: str,
+    dark: bool,
+    hover: str,
+) -> Chart:
+    """One bar per method, its kinds in a row; the first kind is solid, the others are hatched outlines."""
+    figure = _figure(unit, "", dark)
+    names = [METHOD_TITLES[name] for name in traces]
+    for place, (kind, word) in enumerate(words.items()):
+        wasted = place > 0
+        colour = _colour("waste" if wasted else "useful", dark)
+        pattern = {"shape": PATTERNS.get(kind, ""), "fgcolor": colour, "bgcolor": "rgba(0,0,0,0)", "solidity": 0.35}
+        figure.add_trace(
+            go.Bar(
+                y=names,
+                x=[amounts[name][kind] for name in traces],
+                name=word,
+                orientation="h",
+                marker={
+                    "color": colour,
+                    "line": {"color": colour, "width": 1.2},
+                    **({"pattern": {**pattern, "size": 7}} if wasted else {}),
+                },
+                hovertemplate=f"%{{y}}, {word}: %{{x:{hover}}}<extra></extra>",
+            )
+        )
+    figure.update_layout(barmode="stack", bargap=0.35)
+    figure.update_yaxes(autorange="reversed", rangemode="normal")
+    said = [
+        f"{METHOD_TITLES[name]}: " + ", ".join(f"{amounts[name][kind]:,} {word}" for kind, word in words.items())
+        for name in traces
+    ]
+    return Chart(figure, f"{unit}. {'; '.join(said)}.")
+
+
+def waste_input(traces: Traces, dark: bool = False) -> Chart:
+    """Input rows fed by kind: input padding and finished rows, apart from the cache's padding."""
+    amounts = {name: input_rows(trace) for name, trace in traces.items()}
+    return _bars(traces, amounts, INPUT_WORDS, "Input rows fed to the dense layers", dark, ",d")
+
+
+def waste_slots(traces: Traces, dark: bool = False) -> Chart:
+    """KV slots read by kind: prompt pads and holes are padding of the cache, pads' queries come from the input's."""
+    amounts = {name: slots_read(trace) for name, trace in traces.items()}
+    return _bars(traces, amounts, SCAN_WORDS, "KV slots read per layer", dark, ",d")
+
+
+def measured_time(traces: Traces, where: str, dark: bool = False) -> Chart:
+    """Measured decode seconds by phase."""
+    figure = _figure("Measured decode time, s", "", dark)
+    names = [METHOD_TITLES[name] for name in traces]
+    spent = {name: phase_seconds(trace) for name, trace in traces.items()}
+    colour, ground = _colour("useful", dark), "rgba(0,0,0,0)"
+    for phase, shape in PHASE_PATTERNS.items():
+        pattern = {"shape": shape, "fgcolor": colour, "bgcolor": ground, "solidity": 0.4, "size": 7}
+        figure.add_trace(
+            go.Bar(
+                y=names,
+                x=[spent[name][phase] for name in traces],
+                name=phase,
+                orientation="h",
+                marker={
+                    "color": colour,
+                    "line": {"color": colour, "width": 1.2},
+                    **({"pattern": pattern} if shape else {}),
+                },
+                hovertemplate=f"%{{y}}, {phase}: %{{x:.3f}} s<extra></extra>",
+            )
+        )
+    figure.update_layout(barmode="stack", bargap=0.35)
+    figure.update_yaxes(autorange="reversed", rangemode="normal")
+    baseline = traces.get("greedy")
+    totals = {name: sum(phases.values()) for name, phases in spent.items()}
+    _factor_labels(figure, traces, totals, lambda trace: measured_speed_up(baseline, trace), dark)
+    said = "; ".join(f"{METHOD_TITLES[name]} {total:.2f} s" for name, total in totals.items())
+    return Chart(figure, f"Measured decode time on {where}: {said}. Not comparable with the paper’s GPU numbers.")
+
+
+def modelled_time(traces: Traces, where: str, dark: bool = False) -> Chart:
+    """Modelled decode milliseconds."""
+    figure = _figure("Modelled decode time, ms", "", dark)
+    times = {name: 1000 * modelled_seconds(trace) for name, trace in traces.items()}
+    figure.add_trace(
+        go.Bar(
+            y=[METHOD_TITLES[name] for name in traces],
+            x=list(times.values()),
+            orientation="h",
+            marker={"color": _colour("useful", dark)},
+            hovertemplate="%{y}: %{x:.1f} ms<extra></extra>",
+            showlegend=False,
+        )
+    )
+    figure.update_layout(bargap=0.35)
+    figure.update_yaxes(autorange="reversed", rangemode="normal")
+    baseline = traces.get("greedy")
+    _factor_labels(figure, traces, times, lambda trace: modelled_speed_up(baseline, trace), dark)
+    said = "; ".join(f"{METHOD_TITLES[name]} {value:.1f} ms" for name, value in times.items())
+    return Chart(figure, f"Modelled decode time, {where}: {said}.")
+
+
+def _factor_labels(
+    figure: go.Figure,
+    traces: Traces,
+    ends: Mapping[str, float],
+    factor_of: Callable[[GenerationTrace], float | None],
+    dark: bool,
+) -> None:
+    """ "2.10× vs greedy" behind each bar."""
+    labels = []
+    for name, trace in traces.items():
+        factor = None if name == "greedy" else factor_of(trace)
+        if factor is not None:
+            labels.append(
+                {
+                    "x": ends[name],
+                    "y": METHOD_TITLES[name],
+                    "text": f"{factor:.2f}× vs greedy",
+                    "xanchor": "left",
+                    "xshift": 6,
+                    "showarrow": False,
+                    "font": {"size": 12, "color": _colour("text", dark)},
+                }
+            )
+    longest = max(ends.values(), default=0.0)
+    figure.update_layout(annotations=labels)
+    figure.update_xaxes(range=[0, 1.3 * longest or 1])

@@ -1,0 +1,99 @@
+"""The sets that a visitor can choose from, loaded once: recorded ones for everybody, the run and the files for one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import streamlit as st
+
+from emssd.errors import TraceError
+from emssd.ui.library import PresetInfo, TraceSet, live_set, load_preset, preset_index
+from emssd.ui.live_run import LiveRun
+from emssd.ui.player_data import MODELLED, Pane, TimeSource, measured, player_data
+
+MODELLED_KEY, MEASURED_KEY = "modelled", "measured"
+OWN = ("live", "opened")
+
+
+@st.cache_data(show_spinner=False)
+def presets() -> list[PresetInfo]:
+    """The recorded sets in menu order; raises TraceError where the list is damaged."""
+    return preset_index()
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def preset(name: str) -> TraceSet:
+    """A recorded set, shared by all visitors and never changed; raises TraceError where it is damaged."""
+    return load_preset(name)
+
+
+def menu() -> dict[str, str]:
+    """Title by name of every set that this visitor can choose, recorded ones first."""
+    try:
+        titles = {info.name: info.title for info in presets()}
+    except TraceError:
+        titles = {}
+    for name in OWN:
+        own = _own_set(name)
+        if own is not None:
+            titles[name] = own.title
+    return titles
+
+
+def chosen_set(name: str) -> TraceSet:
+    """One of `menu`.
+
+    Raises:
+        TraceError: it is damaged.
+    """
+    own = _own_set(name) if name in OWN else None
+    return own or preset(name)
+
+
+def _own_set(name: str) -> TraceSet | None:
+    if name == "opened":
+        opened: TraceSet | None = st.session_state.get("opened")
+        return opened
+    run: LiveRun | None = st.session_state.get("run")
+    return None if run is None else run_set(run)
+
+
+def run_set(run: LiveRun) -> TraceSet | None:
+    """What a run that has ended decoded, made once; None while it goes on or where there is nothing."""
+    state = st.session_state
+    if not run.done:
+        return None
+    if state.get("live_set_of") is not run:
+        state.update(live_set_of=run, live_set=live_set(run.traces, run.request.titles, run.hardware))
+    made: TraceSet | None = state["live_set"]
+    return made
+
+
+def time_source(kind: str, where: str) -> TimeSource:
+    """Modelled or measured time."""
+    return measured(where) if kind == MEASURED_KEY else MODELLED
+
+
+def pair_data(shown: TraceSet, panes: tuple[str, ...], kind: str) -> dict[str, Any]:
+    """The player's data for one or two methods of a set, made once; callers change copies only."""
+    if shown.name not in OWN:
+        return _preset_data(shown.name, panes, kind)
+    kept = st.session_state.setdefault("pair_data", {})
+    if kept.get("of") is not shown:
+        kept.clear()
+        kept["of"] = shown
+    if (panes, kind) not in kept:
+        kept[panes, kind] = _make_data(shown, panes, kind)
+    data: dict[str, Any] = kept[panes, kind]
+    return data
+
+
+@st.cache_resource(max_entries=32, show_spinner=False)
+def _preset_data(name: str, panes: tuple[str, ...], kind: str) -> dict[str, Any]:
+    return _make_data(preset(name), panes, kind)
+
+
+def _make_data(shown: TraceSet, panes: tuple[str, ...], kind: str) -> dict[str, Any]:
+    sides = [Pane(shown.traces[name], name, shown.baseline) for name in panes]
+    group = shown.name if shown.name not in OWN else f"{shown.name}-{id(shown)}"
+    return player_data(sides, shown.titles, group=group, time=time_source(kind, shown.where))
