@@ -17,6 +17,7 @@ from emssd.cells import SUBSTEPS, num_slots
 from emssd.config import METHOD_TITLES
 from emssd.cost_model import PAPER_FIT, PAPER_FIT_SOURCE, CostModel
 from emssd.trace import GenerationTrace, RowTrace, StepTrace
+from emssd.ui.code_view import code_of_layout
 from emssd.ui.comparison import agreement, clock, measured_seconds, speed_ups
 from emssd.ui.narration import narrations
 from emssd.ui.palette import LAYOUT_WORDS, player_palette
@@ -234,7 +235,7 @@ def _pane(pane: Pane, rows: int, tops: bool, words: _Words, time: TimeSource) ->
         "agree": agree,
         "differs": None if difference is None else asdict(difference),
         "tops": _tops(trace, rows, words) if tops else {},
-        "code": {},
+        "code": _code(trace),
     }
 
 
@@ -294,6 +295,11 @@ def origins(row: RowTrace) -> list[str]:
 
 def _narration(trace: GenerationTrace) -> list[list[list[list[str | int]]]]:
     return [[[[text, int(bold)] for text, bold in said] for said in step] for step in narrations(trace)]
+
+
+def _code(trace: GenerationTrace) -> dict[str, Any]:
+    layouts = str(trace.config.get("cache_layout")), str(trace.config.get("input_layout"))
+    return code_of_layout(*layouts, trace.drafter.get("name") != "none", trace.attention)
 
 
 def _counters(trace: GenerationTrace, time: TimeSource) -> dict[str, list[float]]:
