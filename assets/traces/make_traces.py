@@ -73,6 +73,21 @@ PRESETS = (
         "so holes pile up in the slow row, and every later step scans them.",
         ("--max-new-tokens", "40"),
     ),
+    Preset(
+        "all-accepted",
+        "Everything accepted · 4 rows",
+        "Every row copies word for word, and prompt lookup’s drafts are all kept in every step. "
+        "All rows move by the same number of tokens, so vanilla has no holes; what is left is prompt padding.",
+        ("--max-new-tokens", "41"),
+        ("--num-draft-tokens", "4"),
+    ),
+    Preset(
+        "early-finisher",
+        "Early finisher · 4 rows",
+        "The first row answers in one sentence and ends, the others go on. "
+        "Vanilla keeps feeding the finished row to the model in every step; EMS-SD drops it.",
+        ("--max-new-tokens", "56", "--chat"),
+    ),
 )
 
 
