@@ -37,7 +37,7 @@ PHASES: dict[str, Phase] = {
     ),
     "plain": Phase(
         "T",
-        "target’s own, no draft",
+        "target, no draft",
         ("#DCEAF5", "#0072B2", "#0B2E45"),
         ("#16304A", "#5DAEE3", "#DCEBFA"),
         ("#0072B2",) * 2,
@@ -45,14 +45,14 @@ PHASES: dict[str, Phase] = {
     ),
     "pending": Phase(
         "N",
-        "next, not cached yet",
+        "next (pending)",
         ("#F6EC7A", "#857A00", "#332F00"),
         ("#F0E442", "#F0E442", "#2C2800"),
         ("#F0E442",) * 2,
     ),
     "draft": Phase(
         "D",
-        "draft, not judged",
+        "draft",
         ("#FFF8E6", "#A87400", "#4A3500"),
         ("#2E2714", "#E0A63A", "#F6E4BD"),
         ("#E69F00",) * 2,
