@@ -121,9 +121,8 @@ def serve(paths: Sequence[Path], port: int | None, browser: bool) -> None:
     """
     _check_app()
     port = _free_port(port)
-    command = [sys.executable, "-m", "streamlit", "run", str(APP), f"--server.port={port}", f"--server.address={HOST}"]
-    if not browser:
-        command.append("--server.headless=true")
+    command = [sys.executable, "-m", "streamlit", "run", str(APP), "--logger.level=warning"]
+    command += [f"--server.port={port}", f"--server.address={HOST}", *([] if browser else ["--server.headless=true"])]
     process = subprocess.Popen(command, cwd=APP.parent, env=_environment(paths), stdout=subprocess.DEVNULL)
     try:
         _wait_until_it_answers(process, port)

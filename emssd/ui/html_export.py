@@ -19,13 +19,12 @@ from emssd import __version__
 from emssd.config import METHOD_TITLES
 from emssd.errors import TraceError
 from emssd.trace import GenerationTrace
+from emssd.ui.library import BASELINE, prompt_title
 from emssd.ui.palette import CHROME
 from emssd.ui.player_assets import ROOT, read_asset, script, styles
 from emssd.ui.player_data import MODELLED, Pane, Start, TimeSource, player_data, too_large
 from emssd.ui.token_text import escaped
 
-BASELINE = "greedy"
-TITLE_LENGTH = 24
 FRAME_HEIGHT = 860
 """CSS pixels of the player in a notebook."""
 
@@ -126,11 +125,7 @@ def _check_playable(traces: Sequence[GenerationTrace]) -> None:
 
 def row_titles(trace: GenerationTrace) -> tuple[str, ...]:
     """Short names of a trace's rows: how their prompts begin."""
-    titles = []
-    for number, row in enumerate(trace.rows):
-        words = " ".join((row.prompt_text or "").split()) or f"row {number}"
-        titles.append(words if len(words) <= TITLE_LENGTH else words[: TITLE_LENGTH - 1].rstrip() + "…")
-    return tuple(titles)
+    return tuple(prompt_title(row.prompt_text, number) for number, row in enumerate(trace.rows))
 
 
 def method_title(method: str) -> str:
