@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pytest
@@ -36,7 +35,7 @@ COMPARE = """samples => {
         compared++;
         if (got.join() !== expected.join()) wrong.push({ number, step, sub, row, slot, got, expected });
       }));
-      if (rows[0].length !== grid.slots || rows.length !== grid.rows) wrong.push({ number, step, sub, size: grid.slots });
+      if (rows[0].length !== grid.slots || rows.length !== grid.rows) wrong.push({ number, step, sub });
     }
   });
   return { compared, wrong: wrong.slice(0, 5) };

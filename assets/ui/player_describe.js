@@ -20,8 +20,9 @@ function bytesText(bytes) {
   return `${unit && bytes < 100 ? bytes.toFixed(1) : Math.round(bytes)} ${units[unit]}`;
 }
 
+// A token's text in quotes, without the space before it; a token of spaces alone stays visible.
 function quoted(data, word) {
-  return word < 0 ? "nothing" : `“${data.words[word]}”`;
+  return word < 0 ? "nothing" : `“${data.words[word].trim() || "␣"}”`;
 }
 
 // "“six” (id 2412)", where the token's id is known.

@@ -1,53 +1,30 @@
-"""The step player: one component that holds whole traces, so that a step changes without a script run."""
+"""The step player in the app: one component that holds whole traces, so that a step changes without a script run."""
 
 from __future__ import annotations
 
-import hashlib
-from pathlib import Path
 from typing import Any
 
 import streamlit as st
 
-from emssd.ui.palette import css_variables, player_palette
+from emssd.ui.palette import css_variables
+from emssd.ui.player_assets import ROOT, read_asset, script, styles
 
-ASSETS = Path(__file__).resolve().parents[2] / "assets"
-UI_ASSETS = ASSETS / "ui"
-_PARTS = ("player_draw.js", "player.js", "player_paint.js")
+__all__ = ["page_css", "script", "show_player", "styles"]
 
-
-def _read(name: str) -> str:
-    return (UI_ASSETS / name).read_text(encoding="utf-8")
+_mount = st.components.v2.component("emssd_player", html=ROOT, css=styles(), js=script("entry_streamlit.js"))
 
 
-_mount = st.components.v2.component(
-    "emssd_player",
-    html='<div class="player" data-testid="player" tabindex="0" role="application"'
-    ' aria-label="Step player: arrow keys change the step, Space plays"></div>',
-    css=f":host {{ {css_variables()} }}\n{_read('player.css')}\n{_read('origins.css')}",
-    js="\n".join(_read(name) for name in _PARTS),
-)
-
-
-def player_id(data: dict[str, Any]) -> str:
-    """Names the content, so that the player keeps its step when only the page around it has changed."""
-    return hashlib.sha256(repr(data).encode()).hexdigest()[:16]
-
-
-def show_player(data: dict[str, Any], start: int, differs: list[bool]) -> None:
-    """Mount the player.
+def show_player(data: dict[str, Any], key: str = "player") -> None:
+    """Mount the player. It reports no step to Python and writes the page's address itself.
 
     Args:
-        data: what `player_data` made, with its "id".
-        start: step shown at first.
-        differs: [panes] whether the pane's output is not the baseline's.
+        data: what `player_data` made. The same "id" again leaves the reader where they are; another "id" of the same
+            "group" keeps step, sub-step and pin; anything else opens at data["start"].
+        key: name of this player on the page.
     """
-    panes = [
-        {**pane, "differs": differ, "isBaseline": pane["method"] == "greedy"}
-        for pane, differ in zip(data["panes"], differs, strict=True)
-    ]
-    _mount(key="player", data={**data, "panes": panes, "start": start, "palette": player_palette()})
+    _mount(key=key, data=data)
 
 
 def page_css() -> str:
     """Style of everything outside the player."""
-    return f"<style>:root {{ {css_variables()} }}\n{_read('page.css')}\n{_read('origins.css')}</style>"
+    return f"<style>:root {{ {css_variables()} }}\n{read_asset('page.css')}\n{read_asset('origins.css')}</style>"

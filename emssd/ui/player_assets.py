@@ -11,15 +11,24 @@ UI_ASSETS = Path(__file__).resolve().parents[2] / "assets" / "ui"
 # Each file uses names of the files before it.
 PARTS = (
     "player_cells.js",
+    "player_clock.js",
+    "player_describe.js",
     "player_draw.js",
+    "player_section.js",
     "player_small.js",
     "player_batch.js",
     "player_links.js",
-    "player_card.js",
+    "player_shell.js",
     "player_transport.js",
+    "player_card.js",
+    "player_panels.js",
+    "player_focus.js",
+    "player_keys.js",
     "player.js",
     "player_png.js",
 )
+
+STYLES = ("player.css", "player_panes.css", "origins.css")
 
 ROOT = (
     '<div class="player" data-testid="player" tabindex="0" role="application"'
@@ -44,4 +53,5 @@ def script(entry: str) -> str:
 
 def styles() -> str:
     """The player's styles, for a shadow root as well as for a page of its own."""
-    return f":host, :root {{ {css_variables()} }}\n{read_asset('player.css')}\n{read_asset('origins.css')}"
+    sheets = "\n".join(read_asset(name) for name in STYLES)
+    return f":host, :root {{ {css_variables()} }}\n{sheets}"
