@@ -113,7 +113,7 @@ class ModelShape:
 
     Args:
         experts, experts_per_token: of a mixture; 0 of a dense model.
-        intermediate: inner width of a feed-forward network, of one expert in a mixture.
+        positions: longest context; 0 where it is not known.
         bytes_per_value: size of one cached number.
     """
 
@@ -125,9 +125,11 @@ class ModelShape:
     value_head_dim: int
     hidden: int
     intermediate: int
+    expert_intermediate: int
     experts: int
     experts_per_token: int
     vocab: int
+    positions: int
     tied_embeddings: bool
     bytes_per_value: int
 
@@ -150,10 +152,12 @@ class ModelShape:
             head_dim=model["head_dim"],
             value_head_dim=count("value_head_dim", model["head_dim"]),
             hidden=model["hidden"],
-            intermediate=count("expert_intermediate", inner) if experts else inner,
+            intermediate=inner,
+            expert_intermediate=count("expert_intermediate", inner),
             experts=experts,
             experts_per_token=count("experts_per_token", 1) if experts else 0,
             vocab=model["vocab"],
+            positions=count("context_length", 0),
             tied_embeddings=model.get("tied_embeddings") is True,
             bytes_per_value=max(int(bits.group()) // 8, 1) if bits and len(bits.group()) < 4 else 4,
         )
@@ -165,20 +169,33 @@ class ModelShape:
         keys_and_values = self.kv_heads * (self.head_dim + self.value_head_dim)
         return self.hidden * (queries_and_outputs + keys_and_values)
 
-    def feed_forward_weights(self, networks: int, matrices: int) -> int:
+    def feed_forward_weights(self, networks: int, matrices: int, inner: int) -> int:
         """Weights of one layer's feed-forward networks, a mixture's router included."""
-        return matrices * networks * self.hidden * self.intermediate + self.hidden * self.experts
+        return matrices * networks * self.hidden * inner + self.hidden * self.experts
 
     @property
-    def gated(self) -> bool:
-        """Three matrices or two: whichever comes nearer to the model's number of parameters."""
+    def feed_forward(self) -> tuple[int, int]:
+        """Matrices and inner width of a feed-forward network: 3 with a gate, else 2; an expert may be narrower.
+
+        A trace does not say it outright, but its number of parameters does: the form whose weights come nearest to
+        it, with or without a learned table of positions.
+        """
         embeddings = self.hidden * self.vocab * (1 if self.tied_embeddings else 2)
 
-        def distance(matrices: int) -> int:
-            layer = self.attention_weights + self.feed_forward_weights(max(self.experts, 1), matrices)
-            return abs(self.parameters - embeddings - self.layers * layer)
+        def distance(form: tuple[int, int]) -> int:
+            layer = self.attention_weights + self.feed_forward_weights(max(self.experts, 1), *form)
+            rest = self.parameters - embeddings - self.layers * layer
+            return min(abs(rest), abs(rest - self.hidden * self.positions))
 
-        return distance(3) < distance(2)
+        widths = [self.expert_intermediate, self.intermediate] if self.experts else [self.intermediate]
+        return min(((matrices, inner) for matrices in (3, 2) for inner in widths), key=distance)
+
+    @property
+    def weights_per_row(self) -> int:
+        """Weights that one fed row is multiplied with; never more than the model has."""
+        layer = self.attention_weights + self.feed_forward_weights(self.experts_per_token or 1, *self.feed_forward)
+        lookup = 0 if self.tied_embeddings else self.hidden * self.vocab
+        return min(self.layers * layer + self.hidden * self.vocab, max(self.parameters - lookup, 0))
 
 
 def linear_flops_per_row(model: Mapping[str, Any]) -> int:
@@ -186,18 +203,16 @@ def linear_flops_per_row(model: Mapping[str, Any]) -> int:
 
     2 * (layers * (hidden * (heads + kv_heads) * (head_dim + value_head_dim)
     + matrices * networks * hidden * intermediate + hidden * experts) + hidden * vocab), where `matrices` is 3 for a
-    gated feed-forward network and else 2, and `networks` is the number of experts a token uses (1 in a dense model).
+    gated feed-forward network and else 2, `networks` is the number of experts a token uses (1 in a dense model), and
+    `hidden * experts` is a mixture's router.
     Exact for Llama-, OPT- and GPT-2-like shapes and for mixtures of equal layers. Norms, biases, activations and the
-    embedding lookup are left out; shared experts, dense layers of a mixture and latent projections are not described
-    in a trace and count as plain ones.
+    embedding lookup are left out. Shared experts, dense layers of a mixture and latent projections are not described
+    in a trace and count as plain ones, as far as the model has that many parameters.
 
     Args:
         model: `trace.model`.
     """
-    shape = ModelShape.from_trace(model)
-    networks = shape.experts_per_token or 1
-    layer = shape.attention_weights + shape.feed_forward_weights(networks, 3 if shape.gated else 2)
-    return 2 * (shape.layers * layer + shape.hidden * shape.vocab)
+    return 2 * ModelShape.from_trace(model).weights_per_row
 
 
 def attention_flops_per_slot(model: Mapping[str, Any]) -> int:
