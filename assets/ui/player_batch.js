@@ -45,10 +45,11 @@ class BatchInput extends Section {
   fed(scene, ctx, shape, row, y) {
     const { font, theme, queries, stage, step, run } = scene, size = shape.verdict, top = y - BATCH.verdictHeight / 2;
     const mine = queries.filter((query) => query.row === row && (stage > 0 || query.kind !== "pad"));
+    const stamp = cellStamp(ctx, theme, size - 1.2, BATCH.verdictHeight, font(9, 700));
     for (const query of mine) {
       const item = { kind: "query", row, index: query.index }, x = BATCH.label + query.index * size;
       ctx.globalAlpha = strength(scene, item);
-      drawCell(ctx, theme, this.phase(query, stage), x, top, size - 1.2, BATCH.verdictHeight, font(9, 700));
+      stamp(this.phase(query, stage), x, top);
       ctx.globalAlpha = 1;
       this.place(item, x, top, size - 1.2, BATCH.verdictHeight);
     }
@@ -86,27 +87,39 @@ class BatchInput extends Section {
       shown.push({ n, text, w, origin, fresh, face });
     }
     if (n >= 0) drawText(ctx, font(13, 400), "…", left, y, theme.chrome.muted);
-    let x = left + (n >= 0 ? dots : 0);
     const first = shown[shown.length - 1], bare = first ? first.text.trimStart() : "";
     if (bare) Object.assign(first, { text: bare, w: textWidth(ctx, first.face, bare) });
+    let x = left + (n >= 0 ? dots : 0);
     for (const token of shown.reverse()) {
-      const item = { kind: "text", row, n: token.n };
-      ctx.globalAlpha = textStrength(scene, touched, row, token.n);
-      this.token(scene, ctx, token, x, y, sameItem(wrong, item));
-      ctx.globalAlpha = 1;
-      this.place(item, x, y - 8, token.w, 17);
+      token.x = x;
+      token.strength = textStrength(scene, touched, row, token.n);
+      token.wrong = sameItem(wrong, { kind: "text", row, n: token.n });
+      this.place({ kind: "text", row, n: token.n }, x, y - 8, token.w, 17);
       x += token.w;
+    }
+    this.words(scene, ctx, shown, y);
+    for (const token of shown) this.underline(scene, ctx, token, y);
+    ctx.globalAlpha = 1;
+  }
+
+  // Words that look the same are drawn together.
+  words({ theme }, ctx, tokens, y) {
+    for (let start = 0; start < tokens.length; ) {
+      const { face, strength: alpha, wrong, fresh, x } = tokens[start];
+      let end = start, text = "";
+      while (end < tokens.length && tokens[end].face === face && tokens[end].strength === alpha && tokens[end].wrong === wrong) text += tokens[end++].text;
+      ctx.globalAlpha = alpha;
+      drawText(ctx, face, text, x, y, wrong ? theme.chrome.differ : fresh ? theme.chrome.ink : theme.chrome.muted);
+      start = end;
     }
   }
 
-  token({ theme, font }, ctx, { text, w, origin, fresh, face }, x, y, wrong) {
-    drawText(ctx, face, text, x, y, wrong ? theme.chrome.differ : fresh ? theme.chrome.ink : theme.chrome.muted);
+  underline({ theme, font }, ctx, { text, x, w, origin, fresh, wrong, strength: alpha }, y) {
     const space = text.length - text.trimStart().length, indent = space ? textWidth(ctx, font(13, 400), text.slice(0, space)) : 0;
-    const long = w - indent - 0.8, before = ctx.globalAlpha;
-    if (!fresh) ctx.globalAlpha = before * 0.5;
+    const long = w - indent - 0.8;
+    ctx.globalAlpha = alpha * (fresh ? 1 : 0.5);
     if (wrong) { ctx.fillStyle = theme.chrome.differ; ctx.fillRect(x + indent, y - 8, long, 1.5); }
     drawUnderline(ctx, theme, origin, x + indent, y + 6.5, long);
-    ctx.globalAlpha = before;
   }
 
   strip(scene, ctx, shape, y) {
@@ -117,12 +130,12 @@ class BatchInput extends Section {
       const why = step ? "nothing is fed yet" : "prefill reads every prompt without pads, in all methods";
       return drawText(ctx, font(12.5, 400), why, BATCH.label, y + 7, chrome.faint);
     }
-    const width = shape.strip, rules = [];
+    const width = shape.strip, rules = [], stamp = cellStamp(ctx, theme, width - 0.6, BATCH.stripHeight, font(9, 700));
     queries.forEach((query, n) => {
       const x = BATCH.label + n * width;
       if (!n || query.row !== queries[n - 1].row) rules.push(n);
       ctx.globalAlpha = strength(scene, { kind: "query", row: query.row, index: query.index });
-      if (width >= 4) drawCell(ctx, theme, query.kind, x, y, width - 0.6, BATCH.stripHeight, font(9, 700));
+      if (width >= 4) stamp(query.kind, x, y);
       else drawRun(ctx, theme, query.kind, x, y, width, BATCH.stripHeight);
       ctx.globalAlpha = 1;
     });
@@ -259,12 +272,12 @@ class BatchMap extends Section {
     }
   }
 
-  sharedCursor({ theme, font, cursors, run }, ctx) {
+  sharedCursor({ theme, font, cursors, run, width }, ctx) {
     const x = this.x(cursors[0]);
     ctx.fillStyle = theme.chrome.ink;
     ctx.fillRect(toPixel(x - 1.1), BATCH.mapTop - 2, 2.2, run.rows * BATCH.mapLine + 4);
     const half = textWidth(ctx, font(11.5, 650), String(cursors[0])) / 2 + 6;
-    drawFlag(ctx, theme, String(cursors[0]), Math.min(x, this.canvas.clientWidth - half), 0, font(11.5, 650), { height: 13.5 });
+    drawFlag(ctx, theme, String(cursors[0]), Math.min(x, width - half), 0, font(11.5, 650), { height: 13.5 });
   }
 
   ownCursor({ theme: { chrome }, font, cursors, run, done, grid }, ctx, shape, row) {
@@ -348,9 +361,10 @@ class BatchNear extends Section {
     this.firsts = Array.from(scene.cursors, (cursor) => cursor - shape.before + shift);
     this.say(shift ? `moved by ${shift > 0 ? "+" : "−"}${several(Math.abs(shift), "slot")} from each cursor; double-click the map to go back`
       : `${shape.before} slots before, ${BATCH.after} after, each row centred on its own cursor`, "next write");
+    const stamp = cellStamp(ctx, scene.theme, shape.pitch - 1.2, shape.nearHeight, scene.font(9, 700));
     for (let row = 0; row < run.rows; row++) {
       batchLabel(scene, ctx, row, this.top(row) + shape.nearHeight / 2 + 0.5, 12);
-      for (let n = 0; n < shape.count; n++) this.cell(scene, ctx, row, n);
+      for (let n = 0; n < shape.count; n++) this.cell(scene, ctx, row, n, stamp);
       this.cursor(scene, ctx, row);
     }
     const box = scene.focus?.source?.kind === "cell" && this.find(scene.focus.source);
@@ -359,13 +373,13 @@ class BatchNear extends Section {
 
   top(row) { return row * this.shape.nearLine + 1; }
 
-  cell(scene, ctx, row, n) {
-    const { grid, theme, player, font } = scene, { pitch, nearHeight } = this.shape, slot = this.firsts[row] + n;
+  cell(scene, ctx, row, n, stamp) {
+    const { grid, player } = scene, { pitch, nearHeight } = this.shape, slot = this.firsts[row] + n;
     if (slot < 0) return;
     const inside = slot < this.slots, index = row * this.slots + slot, name = inside ? STATES[grid.state[index]] : "free";
     if (name !== "free") ctx.globalAlpha = strength(scene, { kind: "cell", row, slot });
     const x = BATCH.label + n * pitch, y = this.top(row);
-    if (pitch < 22) drawCell(ctx, theme, name, x, y, pitch - 1.2, nearHeight, font(9, 700));
+    if (pitch < 22) stamp(name, x, y);
     else drawTokenCell(ctx, player, name, inside ? trimmed(player, grid.word[index]) : "", x, y, pitch - 1.5, nearHeight, 0.63);
     ctx.globalAlpha = 1;
   }

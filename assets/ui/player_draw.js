@@ -3,7 +3,7 @@
 const DIMMED = 0.28;
 const HATCH = { up: 0.34, down: 0.34, rows: 0.34, dots: 0.6, hole: 0.55 };
 const SPRITES = new Map(), TILES = new Map(), WIDTHS = new Map();
-const MOST_SPRITES = 2000, MOST_WIDTHS = 20000;
+const MOST_SPRITES = 2000, MOST_WIDTHS = 20000; // canvases kept, texts kept per font
 
 // Cells with letters and text widths are kept; a font that arrives late makes both wrong.
 if (typeof document !== "undefined") document.fonts?.addEventListener?.("loadingdone", () => { SPRITES.clear(); WIDTHS.clear(); });
@@ -20,13 +20,12 @@ function makeTheme(palette, dark) {
   return { phases, chrome, dark };
 }
 
-function pixelRatio() {
-  return window.devicePixelRatio || 1;
-}
+// Device pixels per CSS pixel, as of the last canvas that was begun: asking the window each time costs more than drawing.
+let ratioNow = 1;
 
 // A canvas of `width` x `height` CSS pixels at the device's pixel ratio; only resized when it must be.
 function context(canvas, width, height) {
-  const ratio = pixelRatio();
+  const ratio = (ratioNow = window.devicePixelRatio || 1);
   const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
   if (canvas.width !== w || canvas.height !== h) {
     canvas.width = w;
@@ -35,6 +34,7 @@ function context(canvas, width, height) {
     canvas.style.height = height + "px";
   }
   const ctx = canvas.getContext("2d");
+  ctx.lastFont = "";
   ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
   ctx.clearRect(0, 0, width, height);
   ctx.direction = "ltr";
@@ -48,8 +48,7 @@ function crisp(value) {
 }
 
 function toPixel(value) {
-  const ratio = pixelRatio();
-  return Math.round(value * ratio) / ratio;
+  return Math.round(value * ratioNow) / ratioNow;
 }
 
 function roundRect(ctx, x, y, w, h, radius) {
@@ -64,14 +63,21 @@ function drawLine(ctx, x0, y0, x1, y1) {
   ctx.stroke();
 }
 
+// Setting a font costs more than comparing a text.
+function useFont(ctx, font) {
+  if (ctx.lastFont === font) return;
+  ctx.lastFont = font;
+  ctx.font = font;
+}
+
 // Width of a text in CSS pixels, measured once per font.
 function textWidth(ctx, font, text) {
-  const key = font + "\n" + text;
-  let width = WIDTHS.get(key);
+  let known = WIDTHS.get(font);
+  if (!known || known.size > MOST_WIDTHS) WIDTHS.set(font, (known = new Map()));
+  let width = known.get(text);
   if (width === undefined) {
-    if (WIDTHS.size > MOST_WIDTHS) WIDTHS.clear();
-    ctx.font = font;
-    WIDTHS.set(key, (width = ctx.measureText(text).width));
+    useFont(ctx, font);
+    known.set(text, (width = ctx.measureText(text).width));
   }
   return width;
 }
@@ -90,7 +96,7 @@ function fitText(ctx, font, text, width) {
 }
 
 function drawText(ctx, font, text, x, y, colour, align = "left") {
-  ctx.font = font;
+  useFont(ctx, font);
   ctx.fillStyle = colour;
   ctx.textAlign = align;
   ctx.textBaseline = "middle";
@@ -99,7 +105,7 @@ function drawText(ctx, font, text, x, y, colour, align = "left") {
 
 // Text on a ground of its own colour, so that hatches or lines under it do not disturb it.
 function drawHaloText(ctx, font, text, x, y, colour, ground, align = "center", halo = 4) {
-  ctx.font = font;
+  useFont(ctx, font);
   ctx.textAlign = align;
   ctx.textBaseline = "middle";
   ctx.lineJoin = "round";
@@ -112,9 +118,9 @@ function drawHaloText(ctx, font, text, x, y, colour, ground, align = "center", h
 
 // One tile of lines or dots, `size` CSS pixels wide, as a pattern anchored to the canvas.
 function patternTile(ctx, pattern, colour, size) {
-  const ratio = pixelRatio(), key = [pattern, colour, size, ratio].join();
+  const key = `${pattern} ${colour} ${size} ${ratioNow}`;
   if (TILES.has(key)) return TILES.get(key);
-  const pixels = Math.max(2, Math.round(size * ratio)), scale = pixels / size;
+  const pixels = Math.max(2, Math.round(size * ratioNow)), scale = pixels / size;
   const canvas = document.createElement("canvas");
   canvas.width = canvas.height = pixels;
   const pen = canvas.getContext("2d");
@@ -182,8 +188,8 @@ function cellWord(ctx, theme, name, font, text, x, y, colour, align = "center") 
 }
 
 // A picture that is drawn once and then copied, so that it can also be dimmed as a whole.
-function drawSprite(ctx, key, x, y, w, h, paint) {
-  const ratio = pixelRatio(), name = [key, w, h, ratio].join("\n");
+function spriteOf(key, w, h, paint) {
+  const name = [key, w, h, ratioNow].join("\n");
   let sprite = SPRITES.get(name);
   if (!sprite) {
     if (SPRITES.size > MOST_SPRITES) SPRITES.clear();
@@ -191,12 +197,25 @@ function drawSprite(ctx, key, x, y, w, h, paint) {
     paint(context(sprite, w, h));
     SPRITES.set(name, sprite);
   }
-  ctx.drawImage(sprite, toPixel(x), toPixel(y), sprite.width / ratio, sprite.height / ratio);
+  return sprite;
 }
 
-// A small cell with its letter in the middle.
+function drawSprite(ctx, sprite, x, y) {
+  ctx.drawImage(sprite, toPixel(x), toPixel(y), sprite.width / ratioNow, sprite.height / ratioNow);
+}
+
+// Small cells of one size with their letters in the middle: a function that draws a phase at a place.
+function cellStamp(ctx, theme, w, h, font) {
+  const sprites = {};
+  return (name, x, y) => drawSprite(ctx, (sprites[name] ||= smallCell(theme, name, w, h, font)), x, y);
+}
+
+function smallCell(theme, name, w, h, font) {
+  return spriteOf(["cell", name, theme.dark, font].join("\n"), w, h, (pen) => paintSmallCell(pen, theme, name, w, h, font));
+}
+
 function drawCell(ctx, theme, name, x, y, w, h, font) {
-  drawSprite(ctx, ["cell", name, theme.dark, font].join("\n"), x, y, w, h, (pen) => paintSmallCell(pen, theme, name, w, h, font));
+  drawSprite(ctx, smallCell(theme, name, w, h, font), x, y);
 }
 
 function paintSmallCell(ctx, theme, name, w, h, font) {
@@ -211,7 +230,8 @@ function drawTokenCell(ctx, player, name, word, x, y, w, h, low = 0.5) {
   const { theme } = player, letter = player.font(9, 700);
   if (w < 22) return drawCell(ctx, theme, name, x, y, w, h, letter);
   const shown = name === "hole" || name === "pad" || name === "free" ? "" : word;
-  drawSprite(ctx, ["token", name, theme.dark, letter, low, shown].join("\n"), x, y, w, h, (pen) => paintTokenCell(pen, player, name, shown, w, h, low));
+  const key = ["token", name, theme.dark, letter, low, shown].join("\n");
+  drawSprite(ctx, spriteOf(key, w, h, (pen) => paintTokenCell(pen, player, name, shown, w, h, low)), x, y);
 }
 
 function paintTokenCell(ctx, player, name, word, w, h, low) {
@@ -219,8 +239,11 @@ function paintTokenCell(ctx, player, name, word, w, h, low) {
   drawBox(ctx, theme, name, 0, 0, w, h, { radius: 4 });
   if (phase.glyph) cellWord(ctx, theme, name, player.font(9, 700), phase.glyph, 4, 7.5, glyphColour(phase), "left");
   if (!word) return;
-  const font = [12.5, 12, 11.5, 11].map((px) => player.font(px, 500)).find((each) => textWidth(ctx, each, word) <= w - 3) || player.font(11, 500);
-  cellWord(ctx, theme, name, font, fitText(ctx, font, word, w - 3), w / 2, h * low, phase.text);
+  // Where word and letter share a line, the word moves out of the letter's way.
+  const beside = low === 0.5, room = beside ? w - 15 : w - 3;
+  const font = [12.5, 12, 11.5, 11].map((px) => player.font(px, 500)).find((each) => textWidth(ctx, each, word) <= room) || player.font(11, 500);
+  const shown = fitText(ctx, font, word, room), middle = beside ? Math.max(w / 2, 13 + textWidth(ctx, font, shown) / 2) : w / 2;
+  cellWord(ctx, theme, name, font, shown, middle, h * low, phase.text);
 }
 
 // A run of equal cells in the map of all slots, where a slot is a few pixels wide.

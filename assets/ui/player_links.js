@@ -59,7 +59,7 @@ class Links {
 
   // Whether the layer is already clear and as large as the pane.
   empty({ overlay }, width, height) {
-    const ratio = pixelRatio();
+    const ratio = window.devicePixelRatio || 1;
     return overlay.blank && overlay.width === Math.round(width * ratio) && overlay.height === Math.round(height * ratio);
   }
 }

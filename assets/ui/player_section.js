@@ -16,11 +16,11 @@ class Section {
     this.canvas.setAttribute("aria-hidden", "true");
     this.canvas.dataset.part = name;
     this.node = make("div", "part part-" + name, make("div", "part-head", make("b", "part-title", title), this.note, this.right), this.canvas);
-    this.boxes = new Map();
+    this.boxes = [];
   }
 
   start(width, height) {
-    this.boxes.clear();
+    this.boxes.length = 0;
     return context(this.canvas, width, height);
   }
 
@@ -30,21 +30,21 @@ class Section {
   }
 
   place(item, x, y, w, h) {
-    this.boxes.set(itemKey(item), { item, x, y, w, h });
+    this.boxes.push({ item, x, y, w, h });
   }
 
   hit(x, y) {
-    for (const box of this.boxes.values()) if (x >= box.x && x < box.x + box.w && y >= box.y && y < box.y + box.h) return box.item;
-    return null;
+    return this.boxes.find((box) => x >= box.x && x < box.x + box.w && y >= box.y && y < box.y + box.h)?.item || null;
   }
 
   find(item) {
-    return this.boxes.get(itemKey(item)) || null;
+    return this.boxes.find((box) => sameItem(box.item, item)) || null;
   }
 }
 
-function itemKey(item) {
-  return `${item.kind} ${item.row}.${item.kind === "cell" ? item.slot : item.kind === "text" ? item.n : item.index}`;
+// An item is a cell {row, slot}, a fed token {row, index} or a token of the text {row, n}.
+function sameItem(one, other) {
+  return !!one && !!other && one.kind === other.kind && one.row === other.row && one.slot === other.slot && one.index === other.index && one.n === other.n;
 }
 
 // What the small and the batch view have in common: sections, hit testing, boxes.
@@ -119,10 +119,6 @@ function strength({ focus }, item) {
   const key = `${item.row}.${item.kind === "cell" ? item.slot : item.index}`;
   const touched = item.kind === "cell" ? focus.cells.has(key) : item.kind === "query" ? focus.queries.has(key) : false;
   return touched || sameItem(focus.source, item) ? 1 : DIMMED;
-}
-
-function sameItem(one, other) {
-  return !!one && !!other && itemKey(one) === itemKey(other);
 }
 
 // [rows] sets of positions that the focused cells hold: which tokens of the text the focus touches. null: no focus.
