@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 
 from emssd import __version__
 from emssd.accounting import step_account
@@ -124,11 +125,7 @@ class Recorder:
             result.finish_reason = request.finish_reason(self.config.max_new_tokens, self.eos_token_ids)
             if self.lm.tokenizer is not None and rows[row].num_emitted:
                 result.output_text = self.lm.decode(request.output_token_ids)
-        for row_trace in rows:
-            self._name_tokens(self.trace, row_trace.input_token_ids)
-            self._name_tokens(self.trace, row_trace.target_token_ids)
-            for best in row_trace.top_token_ids or ():
-                self._name_tokens(self.trace, best)
+        self._name_tokens(self.trace, [token for row_trace in rows for token in _all_tokens(row_trace)])
         self.trace.attention = "+".join(sorted(self.runner.kernels)) or self.runner.backend
         self.trace.steps.append(step)
         seconds["total"] = time.perf_counter() - began
@@ -168,3 +165,8 @@ class Recorder:
         for token in token_ids:
             if str(token) not in trace.tokens:
                 trace.tokens[str(token)] = self.lm.token_text(token)
+
+
+def _all_tokens(row: RowTrace) -> list[int]:
+    """Every id that a row's record shows."""
+    return [*row.input_token_ids, *row.target_token_ids, *chain.from_iterable(row.top_token_ids or [])]

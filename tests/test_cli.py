@@ -677,6 +677,109 @@ def test_replay_of_bad_traces(run: Run, tmp_path: Path) -> None:
     one_line(run("replay", tmp_path / "t.json", *MODEL), "ngram_size")
 
 
+# --- a part of a run, scripted drafts, the target's best tokens ----------------------------------------------------
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_run_stops_after_the_steps_asked_for(run: Run, tmp_path: Path, method: str) -> None:
+    whole, part = tmp_path / "whole.json", tmp_path / "part.json"
+    args = (*MODEL, *PROMPTS, *DRAFTS, "--method", method, "--max-new-tokens", "20", "--quiet")
+    assert run("record", whole, *args).code == 0
+    assert run("record", part, *args, "--steps", "3").code == 0
+    all_steps, some = GenerationTrace.from_json(whole), GenerationTrace.from_json(part)
+    assert [step.rows for step in some.steps] == [step.rows for step in all_steps.steps[:4]]
+    assert {row.finish_reason for row in some.rows} == {None}
+    assert run("record", part, *args, "--steps", "1000").code == 0
+    assert GenerationTrace.from_json(part) == all_steps
+
+
+def test_steps_count_for_every_batch_and_texts_are_shown(run: Run) -> None:
+    result = run("generate", *MODEL, *PROMPTS, "--drafter", "none", "--batch-size", "2", "--steps", "4")
+    assert result.code == 0
+    assert "15 tokens in 3 rows" in result.err  # prefill and four steps, one token each
+
+
+def write_json(path: Path, data: Any) -> Path:
+    path.write_text(data if isinstance(data, str) else json.dumps(data), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("batch", [(), ("--batch-size", "2"), ("--batch-size", "1")])
+def test_scripted_drafts_go_to_their_own_rows(run: Run, tmp_path: Path, batch: tuple[str, ...]) -> None:
+    wanted = [[[5, 6], [7]], [], [[], [8, 9, 10]]]
+    script, target = write_json(tmp_path / "drafts.json", wanted), tmp_path / "run.json"
+    args = (*MODEL, *PROMPTS, *batch, "--max-new-tokens", "12", "--proposals", script)
+    assert run("record", target, *args, "--drafter", "scripted", "--num-draft-tokens", "3").code == 0
+    files = [target] if not batch else sorted(tmp_path.glob("run-*.json"))
+    traces = [GenerationTrace.from_json(file) for file in files]
+    drafts = [
+        [step.rows[row].draft_token_ids for step in trace.decode_steps[:3]]
+        for trace in traces
+        for row in range(len(trace.rows))
+    ]
+    assert [steps[:2] for steps in drafts] == [[[5, 6], [7]], [[], []], [[], [8, 9, 10]]]
+    assert all(steps[2] == [] for steps in drafts)  # an exhausted script drafts nothing
+    assert traces[0].drafter == {"name": "scripted", "proposals": "list"}
+    assert run("replay", files[0]).code == 0
+
+
+def test_a_script_alone_asks_for_its_drafter(run: Run, tmp_path: Path) -> None:
+    script, target = write_json(tmp_path / "drafts.json", [[[5]]]), tmp_path / "run.json"
+    assert run("record", target, *MODEL, "--prompt", "abc", "--proposals", script, "--max-new-tokens", "4").code == 0
+    assert GenerationTrace.from_json(target).drafter["name"] == "scripted"
+
+
+BAD_SCRIPTS = [
+    ("{", ("are not JSON", "line 1")),
+    ("[" * 100_000, ("are not JSON of this kind",)),
+    ("7", ("hold 7 instead of a list",)),
+    ([3], ("hold 3 for row 0",)),
+    ([[3]], ("row 0, step 1", "hold 3", "a list per prompt")),
+    ([[[1], ["a"]]], ("row 0, step 2", "'a'", "no token id")),
+    ([[[1, -1]]], ("row 0, step 1", "-1")),
+    ([[[True]]], ("row 0, step 1", "True")),
+    ([[], []], ("have 2 rows, but there are 1 prompts",)),
+    ([[[1] * 8]], ("row 0, step 1", "8 drafts", "--num-draft-tokens is 7", "raise it")),
+    ([[[], [4, 10**9]]], ("row 0, step 2", "1000000000", "outside the vocabulary")),
+]
+
+
+@pytest.mark.parametrize(("script", "words"), BAD_SCRIPTS, ids=[words[-1] for _, words in BAD_SCRIPTS])
+def test_a_bad_script_is_refused(run: Run, tmp_path: Path, script: Any, words: tuple[str, ...]) -> None:
+    path, target = write_json(tmp_path / "drafts.json", script), tmp_path / "run.json"
+    args = (*MODEL, "--prompt", "abc", "--drafter", "scripted", "--proposals", path)
+    one_line(run("record", target, *args), str(path), *words)
+    assert not target.exists()
+
+
+def test_scripts_that_cannot_be_read_or_are_not_asked_for(run: Run, tmp_path: Path) -> None:
+    args = ("generate", *MODEL, "--prompt", "abc")
+    one_line(run(*args, "--drafter", "scripted"), "--drafter scripted needs --proposals FILE")
+    one_line(
+        run(*args, "--drafter", "none", "--proposals", "x"), "--proposals goes with --drafter scripted, not with none"
+    )
+    one_line(run(*args, "--proposals", tmp_path / "missing.json"), "Cannot read the proposals", "No such file")
+    (tmp_path / "latin.json").write_bytes(b'["\xe9"]')
+    one_line(run(*args, "--proposals", tmp_path / "latin.json"), "are not UTF-8 text (byte 2)")
+    one_line(run("compare", *MODEL, "--drafter", "scripted"), "invalid choice: 'scripted'")
+
+
+@pytest.mark.parametrize("command", ["generate", "record"])
+def test_best_tokens_are_recorded_on_request(run: Run, tmp_path: Path, command: str) -> None:
+    target = tmp_path / "run.json"
+    args = (*MODEL, *PROMPTS, *DRAFTS, "--max-new-tokens", "6", "--json", target)
+    assert run(command, *args).code == 0
+    assert "top_token_ids" not in target.read_text(encoding="utf-8")
+    assert run(command, *args, "--top-tokens", "3").code == 0
+    trace = GenerationTrace.from_json(target)
+    assert trace.config["num_top_tokens"] == 3
+    best = [ids for row in trace.live_rows() for ids in row.top_token_ids or []]
+    assert len(best) == trace.summary()["decode_tokens"]
+    assert all(str(token) in trace.tokens for ids in best for token in ids)
+    one_line(run(command, *args, "--top-tokens", "9"), "num_top_tokens must be between 0 and 8, not 9")
+    one_line(run(command, *args, "--steps", "0"), "--steps", "whole number from 1")
+
+
 def test_record_needs_one_file(run: Run, tmp_path: Path) -> None:
     one_line(run("record", *MODEL, "--prompt", "abc"), "record needs a file")
     both = ("record", tmp_path / "a.json", "--json", tmp_path / "b.json")

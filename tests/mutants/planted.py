@@ -17,6 +17,7 @@ VERIFICATION = "tests/test_verification.py"
 DRAFTING = "tests/test_drafting.py"
 CELLS = "tests/test_cells.py"
 TRACE = "tests/test_trace.py"
+TOP_TOKENS = "tests/test_top_tokens.py"
 
 # In this order: pure arithmetic first.
 FAST_SUITE = (
@@ -424,6 +425,14 @@ PLANTED = (
         "            num_drafted=planned.num_drafted,\n",
         '            num_drafted=self.config.max_draft_tokens or 0 if planned.kind == "decode" else 0,\n',
         (f"{TRACE}::test_round_trip_is_exact",),
+    ),
+    Planted(
+        "top-tokens-of-other-positions",
+        "the best few tokens are looked up at other positions than those that were judged",
+        "decoding.py",
+        "range(starts[row.row], starts[row.row] + counts[row.row])",
+        "range(row.row, row.row + counts[row.row])",
+        (f"{TOP_TOKENS}::test_they_are_the_plain_models_best_after_each_committed_token",),
     ),
     Planted(
         "holes-not-counted",
