@@ -235,15 +235,15 @@ function drawTokenCell(ctx, player, name, word, x, y, w, h, low = 0.5) {
 }
 
 function paintTokenCell(ctx, player, name, word, w, h, low) {
-  const { theme } = player, phase = theme.phases[name];
+  const { theme } = player, phase = theme.phases[name], beside = low === 0.5;
+  const widest = (room) => [12.5, 12, 11.5, 11].map((px) => player.font(px, 500)).find((each) => textWidth(ctx, each, word) <= room);
+  // Where word and letter share a line, the word moves out of the letter's way; without room for both the letter goes.
+  const both = !beside || !word || widest(w - 15), font = (both && widest(beside ? w - 15 : w - 3)) || widest(w - 3) || player.font(11, 500);
   drawBox(ctx, theme, name, 0, 0, w, h, { radius: 4 });
-  if (phase.glyph) cellWord(ctx, theme, name, player.font(9, 700), phase.glyph, 4, 7.5, glyphColour(phase), "left");
+  if (phase.glyph && both) cellWord(ctx, theme, name, player.font(9, 700), phase.glyph, 4, 7.5, glyphColour(phase), "left");
   if (!word) return;
-  // Where word and letter share a line, the word moves out of the letter's way.
-  const beside = low === 0.5, room = beside ? w - 15 : w - 3;
-  const font = [12.5, 12, 11.5, 11].map((px) => player.font(px, 500)).find((each) => textWidth(ctx, each, word) <= room) || player.font(11, 500);
-  const shown = fitText(ctx, font, word, room), middle = beside ? Math.max(w / 2, 13 + textWidth(ctx, font, shown) / 2) : w / 2;
-  cellWord(ctx, theme, name, font, shown, middle, h * low, phase.text);
+  const shown = fitText(ctx, font, word, w - 3), half = textWidth(ctx, font, shown) / 2;
+  cellWord(ctx, theme, name, font, shown, beside && both ? Math.max(w / 2, 13 + half) : w / 2, h * low, phase.text);
 }
 
 // A run of equal cells in the map of all slots, where a slot is a few pixels wide.

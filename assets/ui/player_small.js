@@ -209,14 +209,14 @@ class SmallInput extends Section {
   }
 
   remark({ font, theme }, ctx, shape, x, y, text) {
-    if (shape.input < 20) return;
-    drawText(ctx, font(12, 400), fitText(ctx, font(12, 400), text, shape.input - 2), x + shape.input / 2, y + SMALL.answer, theme.chrome.muted, "center");
+    if (textWidth(ctx, font(12, 400), text) > shape.input - 2) return;
+    drawText(ctx, font(12, 400), text, x + shape.input / 2, y + SMALL.answer, theme.chrome.muted, "center");
   }
 
   answer({ font, theme, player }, ctx, shape, x, y, word) {
     if (shape.input < 20) return;
-    const face = [13, 12, 11].map((px) => font(px, 500)).find((each) => textWidth(ctx, each, trimmed(player, word)) < shape.input - 2) || font(11, 500);
-    drawText(ctx, face, fitText(ctx, face, trimmed(player, word), shape.input - 2), x + shape.input / 2, y + SMALL.answer, theme.chrome.text, "center");
+    const face = [13, 12, 11].map((px) => font(px, 500)).find((each) => textWidth(ctx, each, trimmed(player, word)) <= shape.input - 5) || font(11, 500);
+    drawText(ctx, face, fitText(ctx, face, trimmed(player, word), shape.input - 5), x + shape.input / 2, y + SMALL.answer, theme.chrome.text, "center");
   }
 
   ownChip(scene, ctx, shape, x, y, own, word) {
