@@ -109,6 +109,10 @@ def slices(events: list[dict], category: str) -> list[dict]:
     return [event for event in events if event["ph"] == "X" and event["cat"] == category]
 
 
+def counters(events: list[dict], name: str) -> list[dict]:
+    return [event for event in events if event["ph"] == "C" and event["name"] == name]
+
+
 def seconds(events: list[dict]) -> float:
     return sum(event["dur"] for event in events) / 1e6
 
@@ -120,6 +124,11 @@ def check_contents(trace: GenerationTrace, events: list[dict]) -> None:
     assert [event["name"] for event in steps][:1] == (["prefill"] if trace.steps else [])
     for event, step in zip(steps, trace.steps, strict=True):
         assert event["dur"] / 1e6 == pytest.approx(step.seconds["total"], abs=2e-9)
+    begins = [nanoseconds(event["ts"]) for event in steps]
+    ends = [begin + nanoseconds(event["dur"]) for begin, event in zip(begins, steps, strict=True)]
+    assert begins == [0, *ends][: len(begins)]  # end to end
+    assert [nanoseconds(event["ts"]) for event in counters(events, "input rows")] == [*begins, *ends[-1:]]
+    assert [nanoseconds(event["ts"]) for event in counters(events, "holes")] == ends
     for phase in PHASES[:-1]:
         parts = [event for event in slices(events, "phase") if event["name"] == phase]
         whole = sum(step.seconds[phase] for step in trace.steps)
@@ -127,16 +136,21 @@ def check_contents(trace: GenerationTrace, events: list[dict]) -> None:
     fed = [row for step in trace.steps for row in step.rows if row.input_token_ids]
     rows = slices(events, "row")
     assert len(rows) == len(fed)
+    whole_steps = {(event["ts"], event["dur"]) for event in steps}
+    assert {(event["ts"], event["dur"]) for event in rows} <= whole_steps
     for name, count in (("accepted", "num_accepted"), ("emitted", "num_emitted"), ("drafted", "num_drafted")):
         total = sum(getattr(row, count) for row in fed)
         assert sum(event["args"][name] for event in rows) == total
         key = "tokens emitted" if name == "emitted" else name
         assert sum(event["args"][key] for event in steps) == total
-    inputs = [event["args"] for event in events if event["ph"] == "C" and event["name"] == "input rows"]
+    inputs = [event["args"] for event in counters(events, "input rows")]
     assert len(inputs) == len(trace.steps) + bool(trace.steps)
+    scanned = [event["args"] for event in counters(events, "KV slots scanned per token")]
+    assert scanned[: len(trace.steps)] == [step.account.kv_slots_scanned["per_token"] for step in trace.steps]
     assert sum(sum(kinds.values()) for kinds in inputs) == sum(len(row.input_token_ids) for row in fed)
-    holes = [event["args"]["holes"] for event in events if event["ph"] == "C" and event["name"] == "holes"]
-    assert holes == [step.account.holes_total for step in trace.steps]
+    assert [event["args"]["holes"] for event in counters(events, "holes")] == [
+        step.account.holes_total for step in trace.steps
+    ]
 
 
 @pytest.mark.parametrize("path", RECORDED)
