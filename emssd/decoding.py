@@ -219,7 +219,7 @@ class GenerationRun(Iterator[StepTrace]):
         return max(min(wanted, request.remaining - 1, room), 0)
 
     def _verify(self, plan: StepPlan, logits: torch.Tensor) -> Verified:
-        """Judge all rows on the device, then bring the answer over in one transfer."""
+        """Judge all rows on the device, and bring the answer over in one transfer, the best few tokens in another."""
         live, device = plan.live, logits.device
         width = max(row.num_drafted for row in live)
         starts = [0, *accumulate(row.num_fed for row in plan.rows)]
