@@ -31,6 +31,8 @@ from emssd.ui.palette import CHROME
 
 CONFIG = {"displaylogo": False, "showSendToCloud": False, "modeBarButtonsToRemove": ["select2d", "lasso2d"]}
 HEIGHT = 280
+CLEAR = "rgba(0,0,0,0)"
+FEW_STEPS = 12
 PATTERNS = {"pad": ".", "finished": "x", "prompt_pad": ".", "hole": "/", "pad_query": "-"}
 PHASE_PATTERNS = {"draft": "/", "target": "", "verify": "x", "commit": "\\", "other": "."}
 Traces = Mapping[str, GenerationTrace]
@@ -52,19 +54,17 @@ def _titles(names: Sequence[str]) -> str:
     return " and ".join(METHOD_TITLES[name] for name in names)
 
 
-def _figure(x_title: str, y_title: str, dark: bool) -> go.Figure:
-    grid = _colour("hairline", dark)
-    axis = {"gridcolor": grid, "zerolinecolor": grid, "linecolor": grid, "automargin": True}
+def _figure(x_title: str, y_title: str) -> go.Figure:
+    """An empty figure; fonts, text colours and grid come from the page's theme."""
     return go.Figure(
         layout={
             "height": HEIGHT,
-            "margin": {"l": 8, "r": 16, "t": 8, "b": 8},
-            "paper_bgcolor": "rgba(0,0,0,0)",
-            "plot_bgcolor": "rgba(0,0,0,0)",
-            "font": {"size": 12, "color": _colour("text", dark)},
-            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 12}},
-            "xaxis": {**axis, "title": {"text": x_title}},
-            "yaxis": {**axis, "title": {"text": y_title}, "rangemode": "tozero"},
+            "paper_bgcolor": CLEAR,
+            "plot_bgcolor": CLEAR,
+            "margin": {"l": 8, "r": 16, "t": 36, "b": 8},
+            "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "traceorder": "normal"},
+            "xaxis": {"title": {"text": x_title}, "automargin": True},
+            "yaxis": {"title": {"text": y_title}, "automargin": True, "rangemode": "tozero"},
             "hovermode": "closest",
         }
     )
@@ -78,7 +78,7 @@ def _lines(
     dark: bool,
 ) -> Chart:
     """One line per method; methods with the very same numbers share one, and its name lists them."""
-    figure = _figure("Step", y_title, dark)
+    figure = _figure("Step", y_title)
     groups: dict[tuple[float | None, ...], list[str]] = {}
     for name, trace in traces.items():
         values = tuple(series(trace))
@@ -93,7 +93,7 @@ def _lines(
                 x=list(range(first_step, first_step + len(values))),
                 y=list(values),
                 name=_titles(names),
-                mode="lines+markers",
+                mode="lines" if names[-1].startswith("greedy") else "lines+markers",
                 line={"color": colour, "dash": style.dash, "width": 2},
                 marker={"symbol": style.symbol, "size": 7, "color": colour, "line": {"width": 1.5, "color": colour}},
                 hovertemplate="step %{x}: %{y:.2f}<extra>%{fullData.name}</extra>",
@@ -103,6 +103,8 @@ def _lines(
         known = [value for value in values if value is not None]
         words.append(f"{_titles(names)}: first {known[0]:.2f}, last {known[-1]:.2f}")
     figure.update_layout(showlegend=True)
+    if max((len(values) for values in groups), default=0) <= FEW_STEPS:
+        figure.update_xaxes(dtick=1)
     return Chart(figure, f"{y_title} in every step. {'; '.join(words) or 'Nothing to show'}.")
 
 
@@ -139,12 +141,12 @@ def _bars(
     hover: str,
 ) -> Chart:
     """One bar per method, its kinds in a row; the first kind is solid, the others are hatched outlines."""
-    figure = _figure(unit, "", dark)
+    figure = _figure(unit, "")
     names = [METHOD_TITLES[name] for name in traces]
     for place, (kind, word) in enumerate(words.items()):
         wasted = place > 0
         colour = _colour("waste" if wasted else "useful", dark)
-        pattern = {"shape": PATTERNS.get(kind, ""), "fgcolor": colour, "bgcolor": "rgba(0,0,0,0)", "solidity": 0.35}
+        pattern = {"shape": PATTERNS.get(kind, ""), "fgcolor": colour, "bgcolor": CLEAR, "solidity": 0.35}
         figure.add_trace(
             go.Bar(
                 y=names,
@@ -182,12 +184,12 @@ def waste_slots(traces: Traces, dark: bool = False) -> Chart:
 
 def measured_time(traces: Traces, where: str, dark: bool = False) -> Chart:
     """Measured decode seconds by phase."""
-    figure = _figure("Measured decode time, s", "", dark)
+    figure = _figure("Measured decode time, s", "")
     names = [METHOD_TITLES[name] for name in traces]
     spent = {name: phase_seconds(trace) for name, trace in traces.items()}
-    colour, ground = _colour("useful", dark), "rgba(0,0,0,0)"
+    colour = _colour("useful", dark)
     for phase, shape in PHASE_PATTERNS.items():
-        pattern = {"shape": shape, "fgcolor": colour, "bgcolor": ground, "solidity": 0.4, "size": 7}
+        pattern = {"shape": shape, "fgcolor": colour, "bgcolor": CLEAR, "solidity": 0.4, "size": 7}
         figure.add_trace(
             go.Bar(
                 y=names,
@@ -206,14 +208,14 @@ def measured_time(traces: Traces, where: str, dark: bool = False) -> Chart:
     figure.update_yaxes(autorange="reversed", rangemode="normal")
     baseline = traces.get("greedy")
     totals = {name: sum(phases.values()) for name, phases in spent.items()}
-    _factor_labels(figure, traces, totals, lambda trace: measured_speed_up(baseline, trace), dark)
+    _factor_labels(figure, traces, totals, lambda trace: measured_speed_up(baseline, trace))
     said = "; ".join(f"{METHOD_TITLES[name]} {total:.2f} s" for name, total in totals.items())
     return Chart(figure, f"Measured decode time on {where}: {said}. Not comparable with the paper’s GPU numbers.")
 
 
 def modelled_time(traces: Traces, where: str, dark: bool = False) -> Chart:
     """Modelled decode milliseconds."""
-    figure = _figure("Modelled decode time, ms", "", dark)
+    figure = _figure("Modelled decode time, ms", "")
     times = {name: 1000 * modelled_seconds(trace) for name, trace in traces.items()}
     figure.add_trace(
         go.Bar(
@@ -228,7 +230,7 @@ def modelled_time(traces: Traces, where: str, dark: bool = False) -> Chart:
     figure.update_layout(bargap=0.35)
     figure.update_yaxes(autorange="reversed", rangemode="normal")
     baseline = traces.get("greedy")
-    _factor_labels(figure, traces, times, lambda trace: modelled_speed_up(baseline, trace), dark)
+    _factor_labels(figure, traces, times, lambda trace: modelled_speed_up(baseline, trace))
     said = "; ".join(f"{METHOD_TITLES[name]} {value:.1f} ms" for name, value in times.items())
     return Chart(figure, f"Modelled decode time, {where}: {said}.")
 
@@ -238,7 +240,6 @@ def _factor_labels(
     traces: Traces,
     ends: Mapping[str, float],
     factor_of: Callable[[GenerationTrace], float | None],
-    dark: bool,
 ) -> None:
     """ "2.10× vs greedy" behind each bar."""
     labels = []
@@ -253,7 +254,6 @@ def _factor_labels(
                     "xanchor": "left",
                     "xshift": 6,
                     "showarrow": False,
-                    "font": {"size": 12, "color": _colour("text", dark)},
                 }
             )
     longest = max(ends.values(), default=0.0)

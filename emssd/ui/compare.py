@@ -72,33 +72,33 @@ def _charts(shown: TraceSet) -> None:
 
     dark = st.context.theme.type == "dark"
     draw = partial(_chart, shown, dark)
+    sizes = sorted({f"{charts.allocated_mib(trace):.1f}" for trace in shown.traces.values()})
+    held = f"Slots before the rows’ write cursors, keys and values of all layers. Allocated: {' or '.join(sizes)} MiB."
     left, right = st.columns(2, gap="medium")
     with left:
-        draw(
-            "waste_input",
-            "Input rows by kind",
-            "Padding of inputs, and finished rows that are still fed.",
-            charts.waste_input,
-        )
+        fed = "Input padding: pads of live rows, and finished rows that are still fed. It costs this step only."
+        draw("waste_input", "Input rows by kind", fed, charts.waste_input)
+    with right:
+        draw("waste_slots", "KV slots read by kind", SLOTS_NOTE, charts.waste_slots)
+    left, right = st.columns(2, gap="medium")
+    with left:
         draw(
             "acceptance",
             "Acceptance",
             "Drafts kept of all drafts of a step. Layouts do not change it.",
             charts.acceptance,
         )
+    with right:
+        draw("gain", "Tokens per live row", "What a live row gains in a step; greedy gains one.", charts.gain)
+    left, right = st.columns(2, gap="medium")
+    with left:
         _time(shown, dark)
     with right:
-        draw("waste_slots", "KV slots read by kind", SLOTS_NOTE, charts.waste_slots)
-        draw("gain", "Tokens per live row", "What a row gains in a step; greedy gains one.", charts.gain)
-        sizes = sorted({f"{charts.allocated_mib(trace):.1f}" for trace in shown.traces.values()})
-        note = (
-            f"Slots before the rows’ write cursors, keys and values of all layers. Allocated: {' or '.join(sizes)} MiB."
-        )
-        draw("memory", "KV cache held", note, charts.memory)
+        draw("memory", "KV cache held", held, charts.memory)
 
 
 def _chart(shown: TraceSet, dark: bool, key: str, title: str, note: str, make: Callable[..., Chart]) -> None:
-    with st.container(border=True, key=f"chart_{key}"):
+    with st.container(border=True, height="stretch", key=f"chart_{key}"):
         st.html(f'<div class="c-head"><b>{title}</b><p>{html.escape(note)}</p></div>')
         _plot(make(shown.traces, dark=dark), key)
 
@@ -113,7 +113,7 @@ def _time(shown: TraceSet, dark: bool) -> None:
     """Measured or modelled time, one of them at a time."""
     from emssd.ui import charts
 
-    with st.container(border=True, key="chart_time"):
+    with st.container(border=True, height="stretch", key="chart_time"):
         with st.container(horizontal=True, vertical_alignment="center"):
             st.html('<div class="c-head"><b>Decode time</b></div>')
             words = {MODELLED_KEY: "Modelled", MEASURED_KEY: "Measured"}
@@ -126,6 +126,8 @@ def _time(shown: TraceSet, dark: bool) -> None:
                 key="compare_time",
                 **KEEP,
             )
+        tokens = {sum(len(row.output_token_ids) for row in trace.rows) for trace in shown.traces.values()}
+        same = "" if len(tokens) == 1 else " Bars are whole runs of unequal length; factors are for the same tokens."
         if kind == MEASURED_KEY:
             note = (
                 f"By phase, prefill excluded, measured on {shown.where}. Not comparable with the paper’s GPU numbers. "
@@ -135,7 +137,7 @@ def _time(shown: TraceSet, dark: bool) -> None:
         else:
             note = f"{MODELLED.where}. {MODELLED.help}"
             chart = charts.modelled_time(shown.traces, MODELLED.where, dark)
-        st.html(f'<div class="c-head"><p>{html.escape(note)}</p></div>')
+        st.html(f'<div class="c-head"><p>{html.escape(note + same)}</p></div>')
         _plot(chart, f"time_{kind}")
 
 
