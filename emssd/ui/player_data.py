@@ -1,7 +1,7 @@
 """Traces as plain data for the player: everything it shows is computed here or follows from these numbers by rule.
 
-A row's step is one flat list of numbers (`_row`), a token is an index into one table of words. The player recomputes
-cells from the rows with the rules of `emssd.cells`.
+A row's step is one flat list of numbers (`encode_row`), a token is an index into one table of words. The player
+recomputes cells from the rows with the rules of `emssd.cells`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from emssd.accounting import kv_bytes_per_slot, step_flops
 from emssd.cells import SUBSTEPS, num_slots
 from emssd.config import METHOD_TITLES
 from emssd.cost_model import PAPER_FIT, PAPER_FIT_SOURCE, CostModel
-from emssd.trace import GenerationTrace, RowTrace, StepTrace
+from emssd.trace import GenerationTrace, StepTrace
 from emssd.ui.code_view import code_of_layout
 from emssd.ui.comparison import agreement, clock, measured_seconds, speed_ups
 from emssd.ui.narration import narrations
 from emssd.ui.palette import LAYOUT_WORDS, player_palette
+from emssd.ui.player_rows import Words, encode_row, encode_tops
 from emssd.ui.token_text import visible
 
 MAX_ROWS = 16
@@ -28,8 +29,6 @@ MAX_STEPS = 500
 MAX_SLOTS = 8192
 MAX_BYTES = 2_000_000
 ID_BYTES = 64
-KINDS = {"prefill": 0, "decode": 1, "finished": 2}
-NEXT_KINDS = {None: 0, "plain": 1, "recovered": 2, "bonus": 3}
 COUNTERS = (
     "rowsUseful",
     "rowsPad",
@@ -124,8 +123,8 @@ def player_data(
 ) -> dict[str, Any]:
     """What the player needs, JSON-ready and at most `MAX_BYTES` long as JSON.
 
-    Counters are those of the whole batch. At most `MAX_ROWS` rows go over, fewer where they would not fit; a notice
-    says so.
+    Counters, narration and equality are those of the whole batch. At most `MAX_ROWS` rows go over. Where that is too
+    long, the target's best few tokens stay behind, then rows; a notice says how many rows are shown.
 
     Args:
         panes: left first; all of the same prompts.
@@ -135,50 +134,62 @@ def player_data(
         start: where the player opens; None means the first step's drafts.
         link: names that the address of a step is made of.
     """
+    start = start or Start()
+    frame = _frame(panes, group, time, start, link) | {"panes": [_pane(pane, time) for pane in panes]}
+    fixed = len(_json(frame))
     rows, tops = min(MAX_ROWS, len(titles)), True
     while True:
-        data = _data(panes, titles, rows, tops, group, time, start or Start(), link)
+        data = frame | _rows(panes, frame["panes"], titles, rows, tops)
         encoded = _json(data)
         if len(encoded) <= MAX_BYTES - ID_BYTES or (rows == 1 and not tops):
             return {**data, "id": hashlib.sha256(encoded).hexdigest()[:16]}
-        if tops:
-            tops = False
-        else:
-            rows = max(1, min(rows - 1, rows * MAX_BYTES // len(encoded)))
+        if not tops:
+            fitting = (MAX_BYTES - ID_BYTES - fixed) * rows // max(len(encoded) - fixed, 1)
+            rows = max(1, min(rows - 1, fitting))
+        tops = False
 
 
 def _json(data: dict[str, Any]) -> bytes:
     return json.dumps(data, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
 
 
-def _data(
-    panes: Sequence[Pane],
-    titles: Sequence[str],
-    rows: int,
-    tops: bool,
-    group: str,
-    time: TimeSource,
-    start: Start,
-    link: dict[str, str] | None,
+def _frame(
+    panes: Sequence[Pane], group: str, time: TimeSource, start: Start, link: dict[str, str] | None
 ) -> dict[str, Any]:
-    words = _Words()
+    """What does not depend on the number of rows shown."""
     model = panes[0].trace.model
     label = "Modelled time" if time.kind == "modelled" else "Measured time"
     return {
         "v": 1,
         "group": group,
-        "rows": [visible(title) for title in titles[:rows]],
-        "totalRows": len(titles),
-        "notices": [] if rows == len(titles) else [_rows_notice(rows, len(titles))],
-        "panes": [_pane(pane, rows, tops, words, time) for pane in panes],
-        "words": words.texts,
-        "ids": words.ids,
         "model": visible(str(model.get("name", ""))),
         "bytesPerSlot": kv_bytes_per_slot(model),
         "time": {"kind": time.kind, "label": label, "where": time.where, "help": time.help},
         "palette": player_palette(),
         "start": _start(start, panes),
         "link": link,
+    }
+
+
+def _rows(
+    panes: Sequence[Pane], fixed: Sequence[dict[str, Any]], titles: Sequence[str], rows: int, tops: bool
+) -> dict[str, Any]:
+    """The panes with their first rows, and the words that these need."""
+    words = Words()
+    full = []
+    for pane, rest in zip(panes, fixed, strict=True):
+        trace = pane.trace
+        prompts = [[words.of(trace, token) for token in row.prompt_token_ids] for row in trace.rows[:rows]]
+        steps = [[encode_row(trace, row, words) for row in step.rows[:rows]] for step in trace.steps]
+        best = encode_tops(trace, rows, words) if tops else {}
+        full.append({**rest, "prompts": prompts, "steps": steps, "tops": best})
+    return {
+        "rows": [visible(title) for title in titles[:rows]],
+        "totalRows": len(titles),
+        "notices": [] if rows == len(titles) else [_rows_notice(rows, len(titles))],
+        "panes": full,
+        "words": words.texts,
+        "ids": words.ids,
     }
 
 
@@ -194,28 +205,10 @@ def _start(start: Start, panes: Sequence[Pane]) -> dict[str, Any]:
     return {"step": step, "sub": sub, "pin": start.pin}
 
 
-class _Words:
-    """The table of visible token texts; one entry per token id and text."""
-
-    def __init__(self) -> None:
-        self.texts: list[str] = []
-        self.ids: list[int] = []
-        self._places: dict[tuple[int, str | None], int] = {}
-
-    def of(self, trace: GenerationTrace, token_id: int) -> int:
-        """Index of a token's visible text."""
-        text = trace.tokens.get(str(token_id))
-        key = (token_id, text)
-        if key not in self._places:
-            self._places[key] = len(self.texts)
-            self.texts.append(visible(f"id {token_id}" if text is None else text))
-            self.ids.append(token_id)
-        return self._places[key]
-
-
-def _pane(pane: Pane, rows: int, tops: bool, words: _Words, time: TimeSource) -> dict[str, Any]:
+def _pane(pane: Pane, time: TimeSource) -> dict[str, Any]:
+    """What does not depend on the number of rows shown."""
     trace, baseline = pane.trace, pane.baseline
-    is_baseline = baseline is not None and baseline.rows == trace.rows and pane.method == "greedy"
+    is_baseline = baseline is not None and baseline.method == pane.method
     if is_baseline:
         baseline = None
     agree, difference = agreement(baseline, trace) if baseline else (None, None)
@@ -226,15 +219,12 @@ def _pane(pane: Pane, rows: int, tops: bool, words: _Words, time: TimeSource) ->
         "shared": trace.config.get("cache_layout") == "padded",
         "packed": trace.config.get("input_layout") == "packed",
         "isBaseline": is_baseline,
-        "prompts": [[words.of(trace, token) for token in row.prompt_token_ids] for row in trace.rows[:rows]],
-        "steps": [[_row(trace, row, words) for row in step.rows[:rows]] for step in trace.steps],
         "counters": _counters(trace, time),
         "narration": _narration(trace),
         "speed": _speed(baseline, trace, time) if baseline else [],
         "baseline": "the baseline" if is_baseline else time.baseline_words if baseline else "",
         "agree": agree,
         "differs": None if difference is None else asdict(difference),
-        "tops": _tops(trace, rows, words) if tops else {},
         "code": _code(trace),
     }
 
@@ -243,54 +233,6 @@ def _speed(baseline: GenerationTrace, trace: GenerationTrace, time: TimeSource) 
     """[steps] the speed-up so far."""
     factors = speed_ups(clock(baseline.steps, time.step_seconds), clock(trace.steps, time.step_seconds))
     return [None if factor is None else round(factor, 4) for factor in factors]
-
-
-def _row(trace: GenerationTrace, row: RowTrace, words: _Words) -> list[int]:
-    """One row in one step, 14 numbers and three lists of known lengths.
-
-    [kind, first slot written, slots written, first position (-1: nothing fed), drafted, accepted, emitted, next slot,
-    cache_len, finished, pads fed, next kind, draft source (-1: none), holes added h, h slots,
-    words fed (1 + drafted, of a decode row only), words of the target's answers (1 + drafted, 1 of prefill)].
-    """
-    fed = row.input_token_ids[: 1 + row.num_drafted] if row.kind == "decode" else []
-    return [
-        KINDS[row.kind],
-        row.cache_start,
-        len(row.slots),
-        row.position_ids[0] if row.position_ids else -1,
-        row.num_drafted,
-        row.num_accepted,
-        row.num_emitted,
-        row.next_slot,
-        row.cache_len,
-        int(row.finished),
-        row.input_kinds.count("pad"),
-        NEXT_KINDS[row.next_kind],
-        -1 if row.draft_source is None else row.draft_source,
-        len(row.holes_added),
-        *row.holes_added,
-        *(words.of(trace, token) for token in fed),
-        *(words.of(trace, token) for token in row.target_token_ids),
-    ]
-
-
-def _tops(trace: GenerationTrace, rows: int, words: _Words) -> dict[str, list[list[list[float]]]]:
-    """Where recorded, by "step.row": [judged positions][k] of [word, how far its logit lies below the best one's]."""
-    tops = {}
-    for step in trace.steps:
-        for row in step.rows[:rows]:
-            if row.top_token_ids and row.top_logit_gaps:
-                tops[f"{step.index}.{row.row}"] = [
-                    [[words.of(trace, token), gap] for token, gap in zip(best, gaps, strict=True)]
-                    for best, gaps in zip(row.top_token_ids, row.top_logit_gaps, strict=True)
-                ]
-    return tops
-
-
-def origins(row: RowTrace) -> list[str]:
-    """Where each token came from that the row emitted in one step."""
-    kept = min(row.num_accepted, row.num_emitted)
-    return ["accepted"] * kept + [row.next_kind or "plain"] * (row.num_emitted - kept)
 
 
 def _narration(trace: GenerationTrace) -> list[list[list[list[str | int]]]]:
