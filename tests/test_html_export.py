@@ -302,7 +302,7 @@ def browser():
         browser.close()
 
 
-def opened(browser, path: Path, scheme: str = "light"):
+def opened(browser, path: Path, scheme: str = "light", query: str = ""):
     """The page from the file system, offline; what it asked for and complained about is kept on it."""
     context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme=scheme, offline=True)
     page = context.new_page()
@@ -310,7 +310,7 @@ def opened(browser, path: Path, scheme: str = "light"):
     page.on("console", lambda message: page.complaints.append(message.text) if message.type != "log" else None)
     page.on("pageerror", lambda error: page.complaints.append(str(error)))
     page.on("request", lambda request: page.asked.append(request.url))
-    page.goto(path.as_uri())
+    page.goto(path.as_uri() + query)
     return page
 
 
@@ -347,6 +347,33 @@ def test_a_file_plays_offline(browser, tmp_path, scheme):
     assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(14, 17, 23)"}[scheme]
     assert page.complaints == []
     assert page.asked == [path.as_uri()]
+    page.context.close()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize(
+    ("query", "place"),
+    [
+        ("?step=2&sub=verify&pin=1.6", ("2", "verify")),
+        ("?step=999999&sub=%3Cscript%3E&pin=9.9", ("3", "commit")),
+        ("?step=0&sub=draft", ("0", "commit")),
+        ("?step=-1&pin=1e-1.2", ("1", "draft")),
+        ("?step=", ("1", "draft")),
+    ],
+)
+def test_the_address_says_where_to_open(browser, tmp_path, query, place):
+    path = tmp_path / "page.html"
+    path.write_text(standalone_html(page_data(scripted_run("vanilla")), "x"), encoding="utf-8")
+    page = opened(browser, path, query=query)
+    ready(page)
+    player = page.get_by_test_id("player")
+    assert (player.get_attribute("data-step"), player.get_attribute("data-substep")) == place
+    player.focus()
+    player.press("Home")
+    page.wait_for_timeout(600)
+    if page.url != path.as_uri() + query:  # where the browser lets a file change its address
+        assert "step=0" in page.url
+    assert page.complaints == []
     page.context.close()
 
 
