@@ -87,7 +87,7 @@ function nextMark(marks, step, sub, direction, test) {
 }
 
 const COUNTERS = [
-  { key: "input-rows", label: "Input rows fed" },
+  { key: "input-rows", label: "Input rows fed", short: "Input rows" },
   { key: "kv-slots", label: "KV slots read" },
   { key: "holes", label: "Holes" },
   { key: "flops-wasted", label: "FLOPs wasted" },

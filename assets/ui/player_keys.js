@@ -23,7 +23,8 @@ function playerKey(player, event) {
   const target = event.composedPath()[0], typing = target.tagName === "INPUT" && target.type !== "range";
   if (typing && !(event.key === "Escape")) return;
   const pressed = target.tagName === "BUTTON" || target.tagName === "SUMMARY";
-  if (pressed && (event.key === " " || event.key === "Enter")) return;
+  if (pressed && !player.roving && (event.key === " " || event.key === "Enter")) return;
+  if (/^\d$/.test(event.key) && player.predict.question) return player.predict.input.focus({ preventScroll: true });
   const name = event.key.length === 1 && !(event.key === "B" && event.shiftKey) ? event.key.toLowerCase() : event.key;
   const done = (player.roving && inspectKey(player, event.key)) || act(PLAYER_KEYS[name], player, event.shiftKey);
   if (!done) return;

@@ -16,7 +16,8 @@ function questionOf(player, step) {
 const QUESTIONS = {
   accepted(player, pane, step, row) {
     const entry = pane.run.at(step, row), words = entry.fed.slice(1).map((word) => quoted(player.data, word)).join(" ");
-    const first = verdictOf(entry, entry.accepted) === "rejected" ? `draft ${entry.accepted + 1} ${quoted(player.data, entry.fed[entry.accepted + 1])} meets the target’s ${quoted(player.data, entry.answers[entry.accepted])}, so the walk ends there` : "the walk finds no mismatch";
+    const missed = entry.accepted < entry.drafted && verdictOf(entry, entry.accepted) === "rejected";
+    const first = missed ? `draft ${entry.accepted + 1} ${quoted(player.data, entry.fed[entry.accepted + 1])} meets the target’s ${quoted(player.data, entry.answers[entry.accepted])}, so the walk ends there` : "the walk finds no mismatch";
     return { text: `Row ${row} drafts ${words}. How many of these ${several(entry.drafted, "draft")} will the target accept?`, answer: entry.accepted, reason: `Row ${row} keeps ${entry.accepted} of ${entry.drafted}: ${first}.` };
   },
   next(player, pane, step, row) {
@@ -40,8 +41,9 @@ class PredictCard {
     this.skip = make("button", { type: "button", class: "word", text: "Skip", onclick: () => this.pass() });
     this.result = make("p", { class: "q-result", role: "status" });
     this.score = make("span", { class: "q-score" });
-    const line = make("div", { class: "q-line" }, this.input, this.button, this.skip, this.score, iconButton("cross", "Stop predicting", () => player.togglePredict()));
-    this.node = make("section", { class: "predict", "aria-label": "Predict before you see", hidden: true }, this.text, line, this.result);
+    this.form = make("div", { class: "q-line" }, this.input, this.button, this.skip);
+    const head = make("div", { class: "q-head" }, this.text, this.score, iconButton("cross", "Stop predicting", () => player.togglePredict()));
+    this.node = make("section", { class: "predict", "aria-label": "Predict before you see", hidden: true }, head, this.form, this.result);
   }
 
   clear() {
@@ -58,7 +60,7 @@ class PredictCard {
     const revealed = SUBSTEPS.indexOf(player.shownSub) >= 4, open = question && !given && !revealed;
     this.question = open ? question : null;
     this.text.textContent = question ? `Step ${step}. ${question.text}` : "Nothing to predict here: go to a step that decodes.";
-    for (const part of [this.input, this.button, this.skip]) part.hidden = !open;
+    this.form.hidden = !open;
     if (open && this.askedAt !== step) this.input.value = "";
     this.askedAt = step;
     this.result.textContent = given || (question && revealed ? `Already on screen: ${question.answer}. Go to another step to predict.` : "");
@@ -86,7 +88,7 @@ class PredictCard {
   tell(question, text) {
     const { player } = this;
     this.given.set(`${player.data.id} ${question.step}`, text);
-    player.root.focus();
+    player.root.focus({ preventScroll: true });
     player.go(question.step, question.kind === "accepted" ? "verify" : "commit");
   }
 }
@@ -124,6 +126,7 @@ function scrollToActive(listing) {
   if (line) listing.scrollTop = Math.max(0, line.offsetTop - listing.offsetTop - listing.clientHeight / 3);
 }
 
+const TAIL_WORDS = 40;
 const TABLE_COLUMNS = ["Pane", "Row", "Fed", "Drafts", "Kept", "Target’s own", "Gain", "Next slot", "Holes", "Cache length", "Text"];
 
 class StepTable {
@@ -139,7 +142,7 @@ class StepTable {
   paint() {
     const { player } = this;
     if (!this.node.open) return;
-    this.caption.textContent = player.step ? `${this.player.transport.valueText()}: one line per row and pane; nothing that is not revealed yet` : "Prefill";
+    this.caption.textContent = player.step ? `${player.transport.valueText()}. What this sub-step does not show yet is “–”.` : "Prefill";
     this.body.replaceChildren(...player.panes.flatMap((pane) => Array.from({ length: pane.run.rows }, (_, row) => this.line(pane, row))));
   }
 
@@ -161,6 +164,12 @@ function rowFacts(player, pane, row) {
   return [
     pane.title, `${row}: ${data.rows[row]}`, stage < 1 ? "–" : entry.kind === "finished" && !entry.pads ? "finished, nothing" : fed,
     entry.drafted ? join(entry.fed.slice(1)) : "none", judged ? `${entry.accepted} of ${entry.drafted}` : "–", judged ? own : "–",
-    done ? entry.emitted : "–", before ? before.next : 0, holes, before ? before.cacheLen : 0, textOf(pane, row).map(word).join(""),
+    done ? entry.emitted : "–", before ? before.next : 0, holes, before ? before.cacheLen : 0, tailText(player, textOf(pane, row)),
   ];
+}
+
+// The text's end in a batch, as the picture has it; the whole text of a small run.
+function tailText({ data, isBatch }, words) {
+  const cut = isBatch && words.length > TAIL_WORDS;
+  return (cut ? "…" : "") + (cut ? words.slice(-TAIL_WORDS) : words).map((word) => data.words[word]).join("");
 }

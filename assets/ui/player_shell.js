@@ -10,6 +10,9 @@ const ICONS = {
   flag: "M5 17V4M5 4h9l-2.5 3L14 10H5",
 };
 
+// Differences of larger counts are written in percent.
+const PERCENT_FROM = 2000;
+
 function make(tag, entries = {}, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(entries)) {
@@ -135,13 +138,13 @@ class PaneShell {
     this.node = make("section", { class: "pane", "data-testid": pane.index ? "pane-right" : "pane-left", "data-method": pane.method, "aria-label": pane.title }, head, this.story, counters);
   }
 
-  counter({ key, label }) {
+  counter({ key, label, short }) {
     const { time } = this.player.data, isTime = key === "modelled-time";
     const part = { key, value: make("b"), note: make("span", { class: "c-note" }), chip: make("span", { class: "chip" }), added: make("span", { class: "c-added" }), useful: make("i"), wasted: make("i", { class: PARTS_OF[key].pattern || "" }) };
     part.why = make("button", { type: "button", class: "textlink", text: "why equal?", onclick: () => this.player.explainEqualTime() });
     const name = isTime ? (time.kind === "measured" ? "measured-time" : key) : key;
     part.box = make("div", { class: "counter", "data-counter": name, title: counterHelp(key, this.player.data, this.pane) },
-      make("span", { class: "c-label", text: isTime ? time.label : label }), make("div", { class: "c-value" }, part.value, part.note, part.chip),
+      make("span", { class: "c-label", text: isTime ? time.label : (this.player.isBatch && short) || label }), make("div", { class: "c-value" }, part.value, part.note, part.chip),
       make("div", { class: "c-bar" }, part.useful, part.wasted), make("div", { class: "c-below" }, part.added, ...(isTime ? [part.why] : [])));
     return part;
   }
@@ -212,9 +215,13 @@ function scaledUnit(most, units) {
 }
 
 function countUnit(most) {
-  const short = most >= 100_000;
-  const show = (value) => (short && value >= 1000 ? (value / 1000).toLocaleString("en-US", { maximumFractionDigits: value >= 100_000 ? 0 : 1 }) + "k" : NUMBER.format(value));
-  const difference = (from, to) => (from === to ? "" : short ? `${to < from ? "−" : "+"}${Math.round((100 * Math.abs(to - from)) / Math.max(from, 1))} %` : signed(to - from, show));
+  const show = (value) => {
+    if (most >= 1e6 && value >= 1e6) return (value / 1e6).toFixed(2) + "M";
+    if (most >= 1e5 && value >= 1e3) return (value / 1e3).toLocaleString("en-US", { maximumFractionDigits: value >= 1e5 ? 0 : 1 }) + "k";
+    return NUMBER.format(value);
+  };
+  const percent = (from, to) => `${to < from ? "−" : "+"}${Math.round((100 * Math.abs(to - from)) / Math.max(from, 1))} %`;
+  const difference = (from, to) => (from === to ? "" : most >= PERCENT_FROM ? percent(from, to) : signed(to - from, show));
   return { show, name: "", added: (value) => signed(value, show), difference };
 }
 
@@ -222,7 +229,8 @@ function counterNote(key, now, pane, unit) {
   if (key === "holes") return `in ${several(now.total, "slot")}`.replace("in no", "in 0");
   if (key === "flops-wasted") return `of ${unit.show(now.total)} ${unit.name}`.trim();
   if (key === "modelled-time") return unit.name;
-  if (key === "kv-slots") return unit.show(100) === "100" && now.total < 10_000 ? `${unit.show(now.wasted)} dead` : `${now.total ? Math.round((100 * now.wasted) / now.total) : 0} % dead`;
+  if (key === "kv-slots" && !now.wasted) return "0 dead";
+  if (key === "kv-slots") return now.total < 10_000 ? `${unit.show(now.wasted)} dead` : `${Math.round((100 * now.wasted) / now.total)} % dead`;
   const finished = pane.counters.rowsFinished[pane.at.step];
   if (finished) return `${NUMBER.format(now.wasted)} wasted`;
   return now.wasted === 1 ? "1 is a pad" : now.wasted ? `${NUMBER.format(now.wasted)} are pads` : "0 pads";

@@ -3,7 +3,7 @@
 const SPEEDS = [0.25, 0.5, 1, 2, 4, 8];
 const FEW_STEPS = 4;
 const THUMB = 18, LINE_Y = 29, LABEL_Y = 47, TRACK_HEIGHT = 58;
-const MOST_MARKS = 2, MOST_DOTS = 130;
+const MOST_MARKS = 2, MARK_WIDTH = 16, MORE_WIDTH = 22, MOST_DOTS = 130;
 const KEYS = [
   ["← →", "one step back, forward"], ["Shift ← →", "one sub-step"], ["Home, End", "first, last step"], ["Space", "play or pause"],
   ["B, Shift B", "next, previous event or breakpoint"], ["G", "go to a step by its number"], ["1, 2", "one pane, two panes"],
@@ -85,7 +85,7 @@ class Transport {
     const step = Number(this.jump.value);
     if (this.jump.value === "" || !Number.isInteger(step)) return;
     this.keys.close();
-    this.player.root.focus();
+    this.player.root.focus({ preventScroll: true });
     this.player.go(step);
     event.stopPropagation();
   }
@@ -96,24 +96,40 @@ class Transport {
     this.range.max = this.places[this.places.length - 1].value;
     this.jump.max = this.player.count - 1;
     this.jumpBox.firstElementChild.textContent = `Go to step (0 to ${this.player.count - 1})`;
+    this.drawn = drawnMarks(this.player.marks, !this.few);
     this.buildMarks();
   }
 
+  // Marks of one place stand together; where places are too close for their marks, they share one group.
   buildMarks() {
-    const groups = new Map();
-    for (const mark of drawnMarks(this.player.marks, !this.few).flat()) {
-      const place = this.places.find(({ step, sub }) => step === mark.step && (!this.few || sub === mark.sub));
-      groups.set(place, [...(groups.get(place) || []), mark]);
+    const width = this.width || 800, groups = [];
+    for (const place of this.places) {
+      const marks = this.marksAt(place), last = groups[groups.length - 1];
+      if (!marks.length) continue;
+      const half = groupWidth(marks) / 2, x = place.at * (width - THUMB);
+      if (last && x - half < last.x + groupWidth(last.marks) / 2) last.marks.push(...marks);
+      else groups.push({ place, x, marks });
     }
-    this.marks.replaceChildren(...[...groups].map(([place, marks]) => this.markGroup(place, marks)));
+    this.marks.replaceChildren(...groups.map(({ place, marks }) => this.markGroup(place, marks)));
+    this.markedWidth = width;
+  }
+
+  marksAt({ step, sub }) {
+    return this.drawn[step].filter((mark) => !this.few || mark.sub === sub);
   }
 
   markGroup(place, marks) {
     const group = make("div", { class: "mark-group", style: `left: calc(${THUMB / 2}px + ${place.at} * (100% - ${THUMB}px))` });
-    for (const mark of marks.slice(0, MOST_MARKS).reverse()) group.append(this.markButton(mark, markText(mark)));
-    const rest = marks.slice(MOST_MARKS);
-    if (rest.length) group.append(make("button", { type: "button", tabindex: "-1", class: "mark more", text: "+" + rest.length, title: rest.map(markText).join("\n"), "aria-label": rest.map(markText).join("; "), onclick: () => this.goMark(rest[0]) }));
+    const [shown, rest] = splitMarks(marks);
+    for (const mark of shown.reverse()) group.append(this.markButton(mark, this.markText(mark)));
+    const words = rest.map((mark) => this.markText(mark));
+    if (rest.length) group.append(make("button", { type: "button", tabindex: "-1", class: "mark more", text: "+" + rest.length, title: words.join("\n"), "aria-label": words.join("; "), onclick: () => this.goMark(rest[0]) }));
     return group;
+  }
+
+  markText(mark) {
+    const { clock, timeline } = this.player;
+    return clock === "time" ? markText(mark).replace(/^Step \d+/, `At ${timeline[mark.step].toFixed(1)} ms`) : markText(mark);
   }
 
   markButton(mark, text) {
@@ -188,6 +204,7 @@ class Transport {
   paintTrack(place) {
     this.width = this.track.clientWidth;
     if (!this.width) return;
+    if (this.markedWidth !== this.width) this.buildMarks();
     const ctx = context(this.canvas, this.width, TRACK_HEIGHT), { chrome } = this.player.theme;
     ctx.lineCap = "round";
     ctx.lineWidth = 4;
@@ -261,6 +278,16 @@ class Transport {
     this.ticks.style.left = `clamp(0px, calc(${THUMB / 2}px + ${place.at} * (100% - ${THUMB}px) - 147px), calc(100% - 294px))`;
     for (const tick of this.ticks.children) tick.setAttribute("aria-pressed", String(tick.textContent === this.player.shownSub));
   }
+}
+
+// The marks that are drawn of a group, the most important ones, and the others, which only count.
+function splitMarks(marks) {
+  const sorted = marks.slice().sort((a, b) => MARK_ORDER.indexOf(a.key) - MARK_ORDER.indexOf(b.key));
+  return [sorted.slice(0, MOST_MARKS), sorted.slice(MOST_MARKS)];
+}
+
+function groupWidth(marks) {
+  return MARK_WIDTH * Math.min(marks.length, MOST_MARKS) + (marks.length > MOST_MARKS ? MORE_WIDTH : 0);
 }
 
 // Round distance between step numbers so that at most `most` are written.
