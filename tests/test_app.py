@@ -1,25 +1,25 @@
-"""The page through Streamlit's own test runner: first open, a whole run, cancelling, bad input, shared weights."""
+"""The page Run live through Streamlit's own test runner: a whole run, cancelling, bad input, memory, shared weights."""
 
 from __future__ import annotations
 
 import gc
 import json
-import subprocess
-import sys
+import re
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from streamlit.testing.v1 import AppTest
 
 from emssd import GenerationTrace, loading
 from emssd.errors import UnsupportedModelError
+from emssd.model_runner import ModelRunner
 from emssd.ui import live_run, models
 from emssd.ui.live_run import LiveRun
+from tests.app_pages import COMPARE, EXPLORE, LIVE, go, methods, open_app, player, run_count, texts, warnings
 
-ROOT = Path(__file__).resolve().parent.parent
 OWN = "the cat sat on the mat and the cat sat\n\none two three one two three one two"
+HOSTILE = '<script>alert("x")</script> \u202eevil <b>and on</b>'
 
 
 @pytest.fixture(autouse=True)
@@ -32,13 +32,8 @@ def no_thread_is_left():
             assert not thread.is_alive()
 
 
-def open_page(**query: str) -> AppTest:
-    page = AppTest.from_file(str(ROOT / "app.py"), default_timeout=60)
-    for name, value in query.items():
-        page.query_params[name] = value
-    page.run()
-    assert not page.exception
-    return page
+def open_page() -> AppTest:
+    return open_app(LIVE)
 
 
 def set_up(page: AppTest, own: str = OWN, tokens: int = 12) -> AppTest:
@@ -63,19 +58,6 @@ def finish(page: AppTest, run: LiveRun) -> None:
     assert not page.exception
 
 
-def texts(page: AppTest) -> str:
-    return "\n".join(each.proto.body for each in page.get("html"))
-
-
-def warnings(page: AppTest) -> list[str]:
-    return [each.value for each in page.warning]
-
-
-def player(page: AppTest) -> dict:
-    (component,) = page.get("bidi_component")
-    return json.loads(component.proto.json)
-
-
 @pytest.fixture
 def slow_steps(monkeypatch):
     """Every step takes a moment, so that a run can be met in the middle."""
@@ -88,21 +70,27 @@ def slow_steps(monkeypatch):
     monkeypatch.setattr(LiveRun, "_next", slowly)
 
 
-def test_first_open_shows_the_recorded_example_without_torch():
-    script = (
-        "import sys\n"
-        "from streamlit.testing.v1 import AppTest\n"
-        "page = AppTest.from_file('app.py', default_timeout=60).run()\n"
-        "assert not page.exception, page.exception\n"
-        "assert len(page.get('bidi_component')) == 1\n"
-        "html = ' '.join(each.proto.body for each in page.get('html'))\n"
-        "assert 'Recorded example' in html and 'Output identical to greedy' in html\n"
-        "loaded = {'torch', 'transformers'} & set(sys.modules)\n"
-        "assert not loaded, loaded\n"
-    )
-    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "Traceback" not in done.stderr
+@pytest.fixture
+def forwards(monkeypatch):
+    """How many times a model was called."""
+    calls = []
+    original = ModelRunner.forward
+
+    def counted(self, *args, **settings):
+        calls.append(1)
+        return original(self, *args, **settings)
+
+    monkeypatch.setattr(ModelRunner, "forward", counted)
+    return calls
+
+
+def test_a_first_visit_is_an_empty_state_with_a_way_on():
+    page = open_page()
+    assert "Nothing has been decoded yet" in texts(page)
+    assert not page.get("bidi_component")
+    assert [link.proto.label for link in page.get("page_link")] == ["Open an example"]
+    assert not page.button(key="run_button").disabled
+    assert run_count(page) == 1
 
 
 def test_a_whole_run():
@@ -113,14 +101,32 @@ def test_a_whole_run():
     shown = texts(page)
     assert run.state == "finished"
     assert shown.count("Output identical to greedy, 24 of 24 tokens") == 2
-    assert "Speed-up vs greedy, padded cache" in shown
+    assert "Speed-up vs greedy" in shown
     assert "decode only, prefill excluded, this CPU:" in shown
     assert "Measured on this CPU. Not comparable with the paper’s GPU numbers." in shown
     data = player(page)
-    assert [pane["method"] for pane in data["panes"]] == ["vanilla", "ems-sd"]
+    assert methods(page) == ["vanilla", "ems-sd"]
     assert data["rows"] == ["the cat sat on the mat…", "one two three one two t…"]
-    assert all(pane["speed"][-1] > 0 and not pane["differs"] for pane in data["panes"])
+    assert data["time"]["label"] == "Measured time"
+    assert data["link"] is None
+    assert all(pane["speed"][-1] > 0 and pane["differs"] is None for pane in data["panes"])
     assert not page.button(key="run_button").disabled
+    assert len(page.get("download_button")) == 7
+
+
+def test_the_run_can_be_explored_and_compared():
+    page = set_up(open_page())
+    run = start(page)
+    finish(page, run)
+    go(page, EXPLORE)
+    assert page.selectbox(key="set").value == "figure2"
+    page.selectbox(key="set").set_value("live").run()
+    assert methods(page) == ["vanilla", "ems-sd"]
+    page.selectbox(key="pane_left").set_value("greedy").run()
+    assert methods(page) == ["greedy", "ems-sd"]
+    go(page, COMPARE)
+    assert page.selectbox(key="compare_set").value == "live"
+    assert texts(page).count("Output identical to greedy, 24 of 24 tokens") == 2
 
 
 def test_the_same_prompts_and_settings_reach_every_method():
@@ -139,6 +145,36 @@ def test_the_same_prompts_and_settings_reach_every_method():
         assert [row.prompt_text for row in trace.rows] == OWN.split("\n\n")
 
 
+def test_a_draft_model_can_draft():
+    page = set_up(open_page())
+    page.selectbox(key="source").set_value("draft-model").run()
+    assert "Give the draft model" in warnings(page)[0]
+    assert page.button(key="run_button").disabled
+    page.text_input(key="draft_model").set_value("random-llama").run()
+    run = start(page)
+    finish(page, run)
+    assert run.traces["ems-sd"].drafter["name"] == "draft-model"
+    assert texts(page).count("Output identical to greedy, 24 of 24 tokens") == 2
+
+
+def test_a_draft_model_that_is_not_there_is_one_sentence():
+    page = set_up(open_page())
+    page.selectbox(key="source").set_value("draft-model").run()
+    page.text_input(key="draft_model").set_value("someone/some-model").run()
+    page.button(key="run_button").click().run()
+    assert "There is no folder 'someone/some-model' on this computer" in warnings(page)[0]
+    assert "run" not in page.session_state
+
+
+def test_no_drafter_is_plain_decoding():
+    page = set_up(open_page())
+    page.selectbox(key="source").set_value("none").run()
+    assert page.number_input(key="drafts").disabled
+    run = start(page)
+    finish(page, run)
+    assert all(len(trace.steps) == 12 for trace in run.traces.values())
+
+
 def test_greedy_as_a_pane_runs_once():
     page = set_up(open_page())
     page.selectbox(key="left").set_value("greedy").run()
@@ -154,7 +190,7 @@ def test_no_drafts_is_plain_decoding_in_both_panes():
     run = start(page)
     finish(page, run)
     assert all(len(trace.steps) == 12 for trace in run.traces.values())
-    assert [pane["method"] for pane in player(page)["panes"]] == ["vanilla", "ems-sd"]
+    assert methods(page) == ["vanilla", "ems-sd"]
 
 
 @pytest.mark.usefixtures("slow_steps")
@@ -175,13 +211,13 @@ def test_cancel_acts_within_one_step_and_keeps_valid_traces():
     for trace in run.traces.values():
         again = GenerationTrace.from_json(trace.to_json())
         assert not again.finished
-    assert player(page)["steps"] == max(run.steps["vanilla"], run.steps["ems-sd"])
+    assert [len(pane["steps"]) for pane in player(page)["panes"]] == [run.steps["vanilla"], run.steps["ems-sd"]]
 
 
 @pytest.mark.usefixtures("slow_steps")
 def test_a_run_that_nobody_watches_stops(monkeypatch):
-    monkeypatch.setattr(live_run, "HEARTBEAT_SECONDS", 0.3)
-    monkeypatch.setattr(LiveRun.__init__, "__defaults__", (0.3,))
+    monkeypatch.setattr(live_run, "HIDDEN_SECONDS", 0.3)
+    monkeypatch.setattr(LiveRun.__init__, "__defaults__", (0.3, None, None))
     page = set_up(open_page(), tokens=200)
     run = start(page)
     run.join(10)
@@ -191,20 +227,103 @@ def test_a_run_that_nobody_watches_stops(monkeypatch):
 
 
 @pytest.mark.usefixtures("slow_steps")
-def test_runs_of_two_visitors_take_turns():
-    first, second = set_up(open_page(), tokens=30), set_up(open_page(), tokens=30)
-    one, two = start(first), start(second)
-    deadline = time.monotonic() + 5
-    while not sum(one.steps.values()) and time.monotonic() < deadline:
+@pytest.mark.parametrize("elsewhere", [EXPLORE, COMPARE])
+def test_another_page_stops_the_run_at_once_and_can_show_it(elsewhere):
+    page = set_up(open_page(), tokens=200)
+    run = start(page)
+    while min(run.steps.values()) < 2:
         time.sleep(0.01)
-    assert two.state == "waiting"
+    go(page, elsewhere)
+    run.join(1)
+    assert run.state == "abandoned"
+    page.run()
+    chooser = page.selectbox(key="set" if elsewhere == EXPLORE else "compare_set")
+    assert "Last live run" in chooser.options
+    go(page, LIVE)
+    assert "Stopped after step" in texts(page)
+    assert page.text_area(key="own").value == OWN
+    assert page.selectbox(key="model").value == "random-llama"
+
+
+@pytest.mark.usefixtures("slow_steps")
+def test_runs_of_two_visitors_go_on_together():
+    first, second = set_up(open_page(), tokens=60), set_up(open_page(), own="a b a b a", tokens=60)
+    one, two = start(first), start(second)
+    deadline = time.monotonic() + 10
+    while (sum(one.steps.values()) < 5 or sum(two.steps.values()) < 5) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert (one.state, two.state) == ("decoding", "decoding")
     second.run()
-    assert "Another run is decoding" in texts(second)
+    assert "Another run shares this machine" in texts(second)
+    first.button(key="cancel").click().run()
     second.button(key="cancel").click().run()
-    two.join(5)
-    assert (two.state, sum(two.steps.values())) == ("cancelled", 0)
-    one.cancel()
     one.join(5)
+    two.join(5)
+    assert (one.state, two.state) == ("cancelled", "cancelled")
+
+
+def test_the_same_request_is_answered_from_memory(forwards):
+    page = set_up(open_page())
+    run = start(page)
+    finish(page, run)
+    decoded, before = len(forwards), player(page)["id"]
+    assert decoded > 0
+    assert "again_button" not in [button.key for button in page.button]
+    again = start(page)
+    assert again is run
+    assert len(forwards) == decoded
+    assert "Shown from memory: the same settings ran before." in [each.value for each in page.caption]
+    assert player(page)["id"] == before
+    page.number_input(key="tokens").set_value(5).run()
+    other = start(page)
+    finish(page, other)
+    assert other is not run
+    page.number_input(key="tokens").set_value(12).run()
+    assert start(page) is run
+    count = len(forwards)
+    page.button(key="again_button").click().run()
+    fresh = page.session_state["run"]
+    finish(page, fresh)
+    assert fresh is not run
+    assert len(forwards) == count + decoded
+    assert fresh.traces == run.traces
+
+
+def test_looking_never_calls_the_model(forwards):
+    page = set_up(open_page())
+    finish(page, start(page))
+    count = len(forwards)
+    page.selectbox(key="left").set_value("greedy").run()
+    page.selectbox(key="left").set_value("vanilla").run()
+    go(page, EXPLORE)
+    page.selectbox(key="set").set_value("live").run()
+    page.selectbox(key="pane_left").set_value("greedy").run()
+    page.selectbox(key="time").set_value("measured").run()
+    go(page, COMPARE)
+    page.segmented_control(key="compare_time").set_value("measured").run()
+    go(page, LIVE)
+    assert len(forwards) == count
+
+
+@pytest.mark.usefixtures("slow_steps")
+def test_a_cancelled_run_is_not_remembered():
+    page = set_up(open_page(), tokens=200)
+    run = start(page)
+    run.cancel()
+    finish(page, run)
+    assert run.state == "cancelled"
+    again = start(page)
+    assert again is not run
+    again.cancel()
+    finish(page, again)
+
+
+def test_memory_of_runs_is_bounded():
+    page = set_up(open_page(), tokens=1)
+    for tokens in range(1, 10):
+        page.number_input(key="tokens").set_value(tokens).run()
+        finish(page, start(page))
+    assert len(page.session_state["memory"]) == 6
 
 
 def test_bad_prompts_are_told_one_by_one_and_the_others_go_on():
@@ -227,7 +346,52 @@ def test_when_every_prompt_is_bad_nothing_is_lost():
     assert "run" not in page.session_state
     assert len(warnings(page)) == 1
     assert page.text_area(key="own").value == own
-    assert len(page.get("bidi_component")) == 1  # the recorded example stays
+    assert "Nothing has been decoded yet" in texts(page)
+
+
+def test_prompts_come_from_files_line_by_line():
+    page = set_up(open_page(), own="")
+    content = b'{"prompt": "one two one two"}\n{"turns": ["three four", "x"]}\nbroken\n'
+    page.file_uploader(key="prompt_files").set_value([("p.jsonl", content, "application/jsonl")]).run()
+    (message,) = warnings(page)
+    assert message.startswith("p.jsonl, line 3 is not JSON")
+    go(page, EXPLORE)
+    go(page, LIVE)
+    run = start(page)
+    finish(page, run)
+    assert [row.prompt_text for row in run.traces["greedy"].rows] == ["one two one two", "three four"]
+    page.button(key="drop_files").click().run()
+    assert "There is no prompt" in warnings(page)[0]
+
+
+def test_a_text_file_has_one_prompt_a_line():
+    page = set_up(open_page(), own="typed here")
+    page.file_uploader(key="prompt_files").set_value([("p.txt", b"one\n\ntwo\n", "text/plain")]).run()
+    run = start(page)
+    finish(page, run)
+    assert run.request.titles == ("typed here", "one", "two")
+
+
+def test_a_file_without_a_good_prompt_leaves_the_former_ones():
+    page = set_up(open_page(), own="")
+    page.file_uploader(key="prompt_files").set_value([("p.txt", b"one\ntwo", "text/plain")]).run()
+    page.file_uploader(key="prompt_files").set_value([("q.txt", b"\xff", "text/plain")]).run()
+    assert "q.txt is not UTF-8" in warnings(page)[0]
+    assert page.session_state["filed_prompts"] == ("one", "two")
+
+
+def test_hostile_prompts_and_file_names_stay_text():
+    page = set_up(open_page(), own=HOSTILE)
+    page.file_uploader(key="prompt_files").set_value([(f"{HOSTILE}.jsonl", b"[]", "application/jsonl")]).run()
+    assert "\u202e" not in " ".join(warnings(page))
+    run = start(page)
+    finish(page, run)
+    assert run.state == "finished"
+    shown = texts(page)
+    assert "<script>alert" not in shown
+    assert "<b>and on" not in shown
+    assert not re.search("[\u202a-\u202e\u2066-\u2069]", shown)
+    assert "\u202e" not in json.dumps(player(page), ensure_ascii=False)
 
 
 @pytest.mark.parametrize(
@@ -255,6 +419,18 @@ def test_a_folder_that_is_no_model_is_one_sentence(tmp_path):
     assert not page.exception
     assert "has no config.json" in warnings(page)[0]
     assert page.text_area(key="own").value == OWN
+
+
+@pytest.mark.parametrize("name", ["/no/such/folder", "owner/model", "x" * 5000, "\x00", "~nobody-here/x"])
+def test_a_folder_that_is_not_there_is_one_sentence_and_nothing_is_downloaded(name):
+    page = set_up(open_page())
+    page.selectbox(key="model").set_value("folder").run()
+    page.text_input(key="folder").set_value(name).run()
+    page.button(key="run_button").click().run()
+    assert not page.exception
+    (message,) = warnings(page)
+    assert message.startswith("There is no folder ")
+    assert len(message) < 500
 
 
 def test_a_refused_model_says_which_check_failed(monkeypatch):
@@ -288,12 +464,8 @@ def test_weights_are_loaded_once_for_all_visitors(monkeypatch):
     assert gc.get_freeze_count() > 100_000  # else the collection after every poll would hold up decoding
 
 
-@pytest.mark.parametrize(
-    ("step", "shown", "notice"),
-    [("5", 5, ""), ("0", 0, ""), ("9999", 31, "the last one is 31"), ("-1", 1, "no number"), ("<b>", 1, "no number")],
-)
-def test_the_address_chooses_the_step(step, shown, notice):
-    page = open_page(step=step)
-    assert player(page)["start"] == shown
-    captions = " ".join(each.value for each in page.caption)
-    assert notice in captions if notice else "address" not in captions
+def test_every_page_counts_its_script_runs():
+    page = open_app()
+    for number, name in enumerate((LIVE, COMPARE, EXPLORE), start=2):
+        go(page, name)
+        assert run_count(page) == number
