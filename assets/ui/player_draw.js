@@ -23,7 +23,7 @@ function makeTheme(palette, dark) {
 // Device pixels per CSS pixel, as of the last canvas that was begun: asking the window each time costs more than drawing.
 let ratioNow = 1;
 
-// A canvas of `width` x `height` CSS pixels at the device's pixel ratio; only resized when it must be.
+// A clear canvas of `width` x `height` CSS pixels at the device's pixel ratio; nothing is left of what was set before.
 function context(canvas, width, height) {
   const ratio = (ratioNow = window.devicePixelRatio || 1);
   const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)];
@@ -34,11 +34,10 @@ function context(canvas, width, height) {
     canvas.style.height = height + "px";
   }
   const ctx = canvas.getContext("2d");
+  ctx.reset();
   ctx.lastFont = "";
-  ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
-  ctx.clearRect(0, 0, width, height);
+  ctx.scale(ratio, ratio);
   ctx.direction = "ltr";
-  ctx.globalAlpha = 1;
   return ctx;
 }
 
