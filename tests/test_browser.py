@@ -235,7 +235,7 @@ def test_a_damaged_trace_is_one_sentence_and_the_page_goes_on(page):
         {"name": "t.json", "mimeType": "application/json", "buffer": b"{}"}
     )
     page.get_by_text("t.json was left out: ").wait_for()
-    good = [str(ROOT / "assets" / "traces" / f"{name}.json") for name in ("vanilla", "ems-sd")]
+    good = [str(ROOT / "assets" / "traces" / "copy-rich" / f"{name}.json") for name in ("vanilla", "ems-sd")]
     page.locator('input[type="file"]').set_input_files(good)
     page.get_by_text("Opened trace").wait_for()
 
