@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +21,7 @@ from emssd.ui.library import VIEW_VARIABLE
 from tests.recorded import RECORDED, recorded, scripted_run
 
 ROOT = Path(__file__).resolve().parent.parent
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 @pytest.fixture
@@ -165,6 +167,16 @@ def start(*args: object) -> subprocess.Popen:
     return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
+def end(process: subprocess.Popen) -> None:
+    """However the test went: the command first, so that it stops its server."""
+    process.terminate()
+    try:
+        process.wait(20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
 def health(port: int) -> int | None:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/_stcore/health", timeout=2) as answer:
@@ -203,8 +215,31 @@ def test_the_app_starts_with_the_files_and_ends_quietly(files, ending):
         assert health(port) is None
         assert not [server for server in servers if Path(f"/proc/{server}").exists()]
     finally:
-        process.kill()
-        process.wait()
+        end(process)
+
+
+@pytest.mark.browser
+def test_the_page_opens_with_the_files(files):
+    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("no chromium here: `make browser` installs it where that is allowed")
+    process = start(files["greedy"], files["vanilla"], files["ems-sd"])
+    try:
+        address = process.stdout.readline().split()[0]
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+", address)
+        with sync_api.sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
+            page = browser.new_page(viewport={"width": 1440, "height": 900})
+            page.goto(address)
+            page.locator('[data-testid="player"][data-ready="1"]').wait_for(timeout=60_000)
+            panes = [page.get_by_test_id(name).get_attribute("data-method") for name in ("pane-left", "pane-right")]
+            assert panes == ["vanilla", "ems-sd"]
+            assert "greedy.json, vanilla.json, ems-sd.json" in page.locator("body").inner_text()
+            browser.close()
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=30) == ("", "")
+    finally:
+        end(process)
 
 
 def test_the_first_free_port_is_taken(monkeypatch):
