@@ -23,8 +23,21 @@ function batchLabel({ font, theme, player, run, step }, ctx, row, y, px) {
   drawText(ctx, face, fitText(ctx, face, player.data.rows[row] ?? `row ${row}`, BATCH.titles), 0, y, finished ? theme.chrome.faint : theme.chrome.text);
 }
 
+// Titles that were cut off are told in full where the pointer rests on them.
+function tellTitles(player, section) {
+  section.canvas.addEventListener("pointermove", (event) => {
+    const title = event.offsetX < BATCH.titles ? player.data.rows[section.rowAt(event.offsetY)] || "" : "";
+    if (section.canvas.title !== title) section.canvas.title = title;
+  });
+}
+
 class BatchInput extends Section {
-  constructor() { super("rows", "Input and text"); }
+  constructor(player) {
+    super("rows", "Input and text");
+    tellTitles(player, this);
+  }
+
+  rowAt(y) { return Math.floor(y / BATCH.line); }
 
   paint(scene, shape) {
     const { run, stage, step } = scene, ctx = this.start(shape.width, run.rows * BATCH.line + BATCH.below);
@@ -189,11 +202,14 @@ class BatchMap extends Section {
   constructor(player) {
     super("map", "KV cache");
     dragWindow(player, this);
+    tellTitles(player, this);
   }
+
+  rowAt(y) { return Math.floor((y - BATCH.mapTop) / BATCH.mapLine); }
 
   paint(scene, shape) {
     const { run, pane } = scene, ctx = this.start(shape.width, BATCH.mapTop + run.rows * BATCH.mapLine + 3);
-    this.say(`all slots; ${pane.shared ? "one shared write cursor" : "one write cursor per row"}`);
+    this.say(`all slots; ${pane.shared ? "one shared write cursor" : "one write cursor per row"}`, shape.width > 560 ? "drag to move the window below" : "");
     this.every = tickStep(shape.slots, Math.max(2, Math.min(7, Math.floor((shape.width - BATCH.label) / 55))));
     this.end = Math.max(1, Math.ceil(shape.slots / this.every)) * this.every;
     this.unit = (shape.width - BATCH.label) / this.end;
@@ -297,7 +313,7 @@ class BatchMap extends Section {
   }
 
   hit(x, y) {
-    const row = Math.floor((y - BATCH.mapTop) / BATCH.mapLine), slot = Math.floor((x - BATCH.label) / this.unit);
+    const row = this.rowAt(y), slot = Math.floor((x - BATCH.label) / this.unit);
     return row < 0 || row >= this.rows || slot < 0 || slot >= this.slots ? null : { kind: "cell", row, slot };
   }
 
@@ -352,7 +368,12 @@ function dragWindow(player, map) {
 }
 
 class BatchNear extends Section {
-  constructor() { super("near", "Around the cursor"); }
+  constructor(player) {
+    super("near", "Around the cursor");
+    tellTitles(player, this);
+  }
+
+  rowAt(y) { return Math.floor((y - 1) / this.shape.nearLine); }
 
   paint(scene, shape) {
     const { run, player } = scene, ctx = this.start(shape.width, run.rows * shape.nearLine + 3), shift = nearShift(player);
@@ -396,7 +417,7 @@ class BatchNear extends Section {
   }
 
   hit(x, y) {
-    const { pitch, nearLine, count } = this.shape, row = Math.floor((y - 1) / nearLine), n = Math.floor((x - BATCH.label) / pitch);
+    const { pitch, count } = this.shape, row = this.rowAt(y), n = Math.floor((x - BATCH.label) / pitch);
     if (row < 0 || row >= this.firsts.length || n < 0 || n >= count) return null;
     const slot = this.firsts[row] + n;
     return slot < 0 || slot >= this.slots ? null : { kind: "cell", row, slot };
@@ -411,7 +432,7 @@ class BatchNear extends Section {
 
 class BatchView extends PaneView {
   constructor(player, pane) {
-    super(player, pane, new BatchInput(), new BatchMap(player), new BatchNear());
+    super(player, pane, new BatchInput(player), new BatchMap(player), new BatchNear(player));
   }
 
   paint(focus) {

@@ -263,7 +263,7 @@ function drawRun(ctx, theme, name, x, y, w, h) {
   if (w > 1) ctx.strokeRect(x + 0.3, y + 0.3, w - 0.6, h - 0.6);
 }
 
-// A number, white on ink, centred on x; quiet, in an outline, at the end of a finished row. Returns its width.
+// A number, white on ink, centred on x; quiet, in an outline, at the end of a finished row.
 function drawFlag(ctx, theme, text, x, y, font, { height = 16, width = 0, quiet = false } = {}) {
   const wide = width || textWidth(ctx, font, text) + 10, { chrome } = theme;
   ctx.fillStyle = quiet ? chrome.panel : chrome.ink;
@@ -273,7 +273,6 @@ function drawFlag(ctx, theme, text, x, y, font, { height = 16, width = 0, quiet 
   ctx.lineWidth = 1;
   if (quiet) ctx.stroke();
   drawText(ctx, font, text, x, y + height / 2 + 0.5, quiet ? chrome.faint : chrome.page, "center");
-  return wide;
 }
 
 // A bracket over (down = 1) or under (down = -1) a range, with the first of `labels` that fits.

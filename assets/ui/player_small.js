@@ -349,10 +349,6 @@ class SmallView extends PaneView {
     super(player, pane, new SmallText(), new SmallInput(), new SmallCache());
   }
 
-  static fits(runs) {
-    return runs.every((run) => run.rows <= 3 && run.slots <= 40);
-  }
-
   paint(focus) {
     const width = this.node.clientWidth;
     if (!width) return;
