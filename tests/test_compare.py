@@ -122,9 +122,7 @@ def test_methods_differ_in_more_than_colour():
 
 def test_lines_that_lie_on_each_other_share_one_name():
     chart = charts.acceptance(load_preset("copy-rich").traces)
-    assert [line.name for line in chart.figure.data] == [
-        "Vanilla and Packed input only and Ragged cache only and EMS-SD"
-    ]
+    assert [line.name for line in chart.figure.data] == ["Vanilla, Packed input only, Ragged cache only and EMS-SD"]
 
 
 def test_charts_cannot_be_sent_anywhere():

@@ -278,35 +278,6 @@ def test_when_no_file_is_good_the_player_stays():
     assert player(page)["group"] == "figure2"
 
 
-@pytest.mark.parametrize(
-    ("content", "sentence"),
-    [
-        (b"\xff\xfe", "a.json was left out: it is not UTF-8"),
-        (b"[1]", "it is not a JSON object"),
-        (b"/etc/passwd", "it is not a JSON object"),
-        (b"{}", "schema"),
-        (b'{"schema": 1' + b"[" * 100_000, "a.json was left out: "),
-        (b" " * (5 * 2**20 + 1), "up to 5 MiB"),
-    ],
-)
-def test_files_that_cannot_be_opened_are_one_sentence(content, sentence):
-    shown, (problem,) = opened_set([("a.json", content)])
-    assert shown is None
-    assert sentence in problem
-    assert "\n" not in problem
-
-
-def test_files_of_the_same_method_or_of_other_prompts_do_not_mix():
-    first = file_of("vanilla")[:2]
-    shown, (problem,) = opened_set([first, ("b.json", first[1])])
-    assert "a newer file has the method vanilla" in problem
-    assert shown.methods == ("vanilla",)
-    other = (library.FOLDER / "copy-rich" / "ems-sd.json").read_bytes()
-    shown, (problem,) = opened_set([first, ("c.json", other)])
-    assert problem == "vanilla.json was left out: its prompts are not those of c.json."
-    assert shown.methods == ("ems-sd",)
-
-
 def test_the_command_lines_files_are_opened_first(monkeypatch, tmp_path):
     names = [str(library.FOLDER / "figure2" / f"{name}.json") for name in ("greedy", "vanilla")]
     monkeypatch.setenv(library.VIEW_VARIABLE, os.pathsep.join([*names, str(tmp_path / "gone.json")]))

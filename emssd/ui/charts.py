@@ -51,7 +51,8 @@ def _colour(name: str, dark: bool) -> str:
 
 
 def _titles(names: Sequence[str]) -> str:
-    return " and ".join(METHOD_TITLES[name] for name in names)
+    *first, last = (METHOD_TITLES[name] for name in names)
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _figure(x_title: str, y_title: str) -> go.Figure:
