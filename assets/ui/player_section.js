@@ -93,14 +93,13 @@ function sceneOf(player, pane, focus, width) {
   return { player, pane, theme, font, run, step, sub, stage, done, grid, cursors, focus, width, queries: queriesAt(run, step) };
 }
 
-// The query that the narration of "attend" speaks of: the first that loads most dead slots, else the one that reads most.
+// The query that the narration of "attend" speaks of, the same in every layout: the first draft, else the pending token,
+// of the first row with the fewest cached tokens.
 function narratedQuery(run, step) {
   const live = Array.from({ length: run.rows }, (_, row) => ({ row, entry: run.at(step, row) })).filter(({ entry }) => entry.kind === "decode");
-  const largest = (value) => live.reduce((best, each) => (value(each.entry) > value(best.entry) ? each : best), live[0]);
   if (!live.length) return null;
-  const dead = (entry) => entry.start - entry.first, last = (entry) => entry.first + entry.drafted, most = largest(dead);
-  const { row, index } = dead(most.entry) ? { row: most.row, index: 0 } : { row: largest(last).row, index: largest(last).entry.drafted };
-  return queriesAt(run, step).find((query) => query.row === row && query.index === index) || null;
+  const { row, entry } = live.reduce((least, each) => (each.entry.first < least.entry.first ? each : least));
+  return queriesAt(run, step).find((query) => query.row === row && query.index === Math.min(entry.drafted, 1)) || null;
 }
 
 // While nothing else is pointed at, "attend" lights up the query that is told of; null at other sub-steps.

@@ -200,12 +200,14 @@ class _Step:
         return _say(pieces, ", over ", _count(over, "rejected cell")) if over else pieces
 
     def attend(self) -> Pieces:
-        """What one query reads: the first that loads most dead slots, or else the one that reads most tokens."""
-        row, place = max(self.live, key=_dead), 0
+        """What one query reads. The query depends on tokens alone, so that both panes speak of the same one.
+
+        It is the first draft, or else the pending token, of the first row with the fewest cached tokens: on a shared
+        write column no other row has more dead slots.
+        """
+        row = min(self.live, key=lambda row: row.position_ids[0])
+        place = min(row.num_drafted, 1)
         dead = _dead(row)
-        if not dead:
-            row = max(self.live, key=lambda row: row.position_ids[0] + row.num_drafted)
-            place = row.num_drafted
         position = row.position_ids[place]
         query = f"Query {self.token(row.input_token_ids[place])} of row {row.row} (position {position}) reads its "
         pieces = _say(query, _bold(position + 1), " own tokens" if position else " own token")
