@@ -272,6 +272,17 @@ def test_the_card_covers_neither_its_cell_nor_its_row(opened):
         assert bottom <= cell_top or top >= cell_bottom
 
 
+def test_the_card_of_a_fed_token_covers_nothing_that_it_reads(opened):
+    page = opened(preset_data(step=2, sub="verify"))
+    script = """() => [0, 1].flatMap(side => [0, 1, 2].map(index => {
+      player.setPin({ pane: side, kind: "query", row: 0, index });
+      const pane = player.panes[side], card = pane.card.node, size = { w: card.offsetWidth, h: card.offsetHeight };
+      const covered = litBoxes(pane).filter(box => overlaps(box, card.offsetLeft, card.offsetTop, size));
+      return [litBoxes(pane).length, covered.length]; }))"""
+    for lit, covered in page.evaluate(script):
+        assert (lit > 9, covered) == (True, 0)
+
+
 def test_cells_are_reached_and_said_by_keyboard(opened):
     page = opened(preset_data(step=2, sub="commit"))
     press(page, "i", "Home", "ArrowDown", "ArrowRight", "Enter")

@@ -1,6 +1,8 @@
 // What is said about the item under the pointer (tooltip) and about the pinned one (card).
 
-const CARD_WIDTH = 222, CARD_GAP = 8, GROUND = 8;
+const CARD_WIDTH = 222, CARD_GAP = 8, GROUND = 8, LIT_COST = 1e5, MOST_LIT = 40;
+// A packed strip holds all rows: less is lost there than over what the pinned token reads.
+const ROW_COST = { cell: 1e6, query: 5e4 };
 
 function lineList(lines) {
   return make("dl", {}, ...lines.flatMap(([label, value]) => [make("dt", { text: label }), make("dd", { text: value })]));
@@ -42,7 +44,9 @@ class Tooltip {
   place() {
     const { x, y } = this.at, { offsetWidth: w, offsetHeight: h } = this.node, { root } = this.player;
     const left = x + 16 + w > root.clientWidth ? x - w - 12 : x + 16;
-    const below = root.getBoundingClientRect().top + y + 18 + h < window.innerHeight;
+    // What a fed token loads lies below it.
+    const top = root.getBoundingClientRect().top, above = this.player.source?.kind === "query" && top + y - h - 12 > 0;
+    const below = !above && top + y + 18 + h < window.innerHeight;
     Object.assign(this.node.style, { left: Math.max(0, left) + "px", top: (below ? y + 18 : Math.max(0, y - h - 12)) + "px" });
   }
 }
@@ -66,23 +70,36 @@ class PinnedCard {
 
   place(pin) {
     const { node, pane } = this, box = pane.view.box(pin), size = { w: CARD_WIDTH, h: node.offsetHeight };
-    const place = cardPlace(pane, size, box);
+    const place = cardPlace(pane, size, box && { ...box, kind: pin.kind });
     Object.assign(node.style, { left: place.x + "px", top: place.y + "px" });
   }
 }
 
-// The emptiest place for a card in a pane, below its counters: never over the item's row where there is room.
+// The emptiest place for a card in a pane, below its counters: never over the item's row where there is room, and not
+// over what the item lights up.
 function cardPlace(pane, size, item) {
   const width = pane.node.clientWidth, height = pane.node.clientHeight, top = pane.view.node.offsetTop;
-  const ground = groundOf(pane, width, height);
+  const ground = groundOf(pane, width, height), lit = litBoxes(pane);
   let best = null;
   for (let y = top + CARD_GAP; y <= Math.max(top + CARD_GAP, height - size.h - CARD_GAP); y += GROUND) {
     for (let x = width - size.w - CARD_GAP; x >= CARD_GAP; x -= 2 * GROUND) {
-      const cost = coveredInk(ground, x, y, size) + rowCost(item, x, y, size);
+      const cost = coveredInk(ground, x, y, size) + rowCost(item, x, y, size) + LIT_COST * lit.filter((box) => overlaps(box, x, y, size)).length;
       if (!best || cost < best.cost - 1e-6) best = { x, y, cost };
     }
   }
   return best || { x: CARD_GAP, y: top };
+}
+
+// Where the focused cells and fed tokens are; a long list is cut, since nothing could avoid it.
+function litBoxes(pane) {
+  if (!pane.focus) return [];
+  const item = (kind, key) => { const [row, n] = key.split(".").map(Number); return kind === "cell" ? { kind, row, slot: n } : { kind, row, index: n }; };
+  const items = [...pane.focus.queries].map((key) => item("query", key)).concat([...pane.focus.cells.keys()].map((key) => item("cell", key)));
+  return items.slice(-MOST_LIT).map((each) => pane.view.box(each)).filter(Boolean);
+}
+
+function overlaps(box, x, y, size) {
+  return x < box.x + box.w && x + size.w > box.x && y < box.y + box.h && y + size.h > box.y;
 }
 
 // How bad it is to lie over the pinned item, or over its row.
@@ -90,7 +107,7 @@ function rowCost(item, x, y, size) {
   if (!item) return 0;
   const apart = y > item.y + item.h + 2 || y + size.h < item.y - 2;
   if (apart) return 0;
-  return x > item.x + item.w + 2 || x + size.w < item.x - 2 ? 1e6 : 1e9;
+  return x > item.x + item.w + 2 || x + size.w < item.x - 2 ? ROW_COST[item.kind] : 1e9;
 }
 
 // Sums of what is drawn in the pane, one number for every GROUND pixels, as an integral image.

@@ -29,7 +29,9 @@ function focusOf(player, pane) {
   if (!item) return null;
   if (item.kind === "query") return queryFocus(pane, item);
   const slot = item.kind === "text" ? slotOfPosition(pane, item.row, item.n) : item.slot;
-  return slot < 0 ? null : cellFocus(pane, item, slot);
+  const focus = slot < 0 ? null : cellFocus(pane, item, slot);
+  // A pin stays while the reader steps: where no query loads its cell, nothing needs to step back.
+  return focus && !focus.queries.size && player.source === player.pin ? null : focus;
 }
 
 function queryFocus(pane, item) {

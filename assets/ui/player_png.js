@@ -39,26 +39,60 @@ function pngText(player, ctx, text, x, y, px, weight, colour, align = "left") {
 }
 
 function drawPanePicture(player, ctx, pane, box) {
-  const { chrome } = player.theme;
-  ctx.fillStyle = chrome.panel;
-  ctx.strokeStyle = chrome.hairline;
-  ctx.lineWidth = 1;
-  ctx.beginPath();
-  ctx.roundRect(0.5, 0.5, box.width - 1, box.height - 1, 12);
-  ctx.fill();
-  ctx.stroke();
-  for (const node of pane.node.querySelectorAll(PNG_TEXTS)) drawNodeText(player, ctx, node, box);
-  for (const bar of pane.node.querySelectorAll(".c-bar")) drawNodeBar(ctx, bar, box, chrome);
-  for (const canvas of pane.node.querySelectorAll("canvas")) {
-    const at = canvas.getBoundingClientRect();
-    if (at.width && at.height && canvas.width && canvas.height) ctx.drawImage(canvas, at.left - box.left, at.top - box.top, at.width, at.height);
-  }
+  const { chrome } = player.theme, { card } = pane;
+  pngBox(ctx, { x: 0, y: 0, w: box.width, h: box.height }, chrome.panel, chrome.hairline);
+  drawMarker(ctx, chrome, pane.method, 20, 21);
+  const inside = (list) => [...pane.node.querySelectorAll(list)].filter((node) => !card.node.contains(node));
+  for (const node of inside(PNG_TEXTS)) drawNodeText(ctx, node, box);
+  for (const bar of inside(".c-bar")) drawNodeBar(ctx, bar, box, chrome);
+  for (const canvas of inside("canvas")) drawNodeCanvas(ctx, canvas, box);
+  if (card.node.hidden) return;
+  const at = card.node.getBoundingClientRect();
+  pngBox(ctx, { x: at.left - box.left, y: at.top - box.top, w: at.width, h: at.height }, chrome.panel, chrome.control);
+  for (const node of card.node.querySelectorAll("b, dt, dd, .card-head span, .card-foot .right")) drawNodeText(ctx, node, box);
+  for (const canvas of card.node.querySelectorAll("canvas")) drawNodeCanvas(ctx, canvas, box);
 }
 
-const PNG_TEXTS = "h3, .layout, .speed > *, .story > *, .c-label, .c-value > *, .c-below > *, .part-title, .part-note, .part-right, .card b, .card span, .card dt, .card dd";
+function pngBox(ctx, { x, y, w, h }, fill, line) {
+  ctx.fillStyle = fill;
+  ctx.strokeStyle = line;
+  ctx.lineWidth = 1;
+  ctx.beginPath();
+  ctx.roundRect(x + 0.5, y + 0.5, w - 1, h - 1, 12);
+  ctx.fill();
+  ctx.stroke();
+}
+
+// The method's shape as in `methodMarker`, 12 px.
+function drawMarker(ctx, chrome, method, x, y) {
+  ctx.fillStyle = method === "ems-sd" ? chrome.brand : chrome.vanilla;
+  ctx.strokeStyle = method.startsWith("greedy") ? chrome.ink : chrome.vanilla;
+  ctx.lineWidth = 2;
+  ctx.beginPath();
+  if (method === "ems-sd") {
+    ctx.arc(x + 6, y + 6, 5.5, 0, 2 * Math.PI);
+    return ctx.fill();
+  }
+  if (method.startsWith("greedy")) {
+    ctx.setLineDash([3, 1.5]);
+    ctx.moveTo(x, y + 6);
+    ctx.lineTo(x + 12, y + 6);
+  } else ctx.rect(x + 1.5, y + 1.5, 9, 9);
+  ctx.stroke();
+  ctx.setLineDash([]);
+  if (method === "packed-input") ctx.fillRect(x + 1, y + 1, 5, 10);
+  if (method === "ragged-cache") ctx.fillRect(x + 1, y + 6, 10, 5);
+}
+
+function drawNodeCanvas(ctx, canvas, box) {
+  const at = canvas.getBoundingClientRect();
+  if (at.width && at.height && canvas.width && canvas.height) ctx.drawImage(canvas, at.left - box.left, at.top - box.top, at.width, at.height);
+}
+
+const PNG_TEXTS = "h3, .layout, .speed > *, .story > *, .c-label, .c-value > *, .c-added, .part-title, .part-note, .part-right";
 
 // A text node's lines where the page has them, drawn as text.
-function drawNodeText(player, ctx, node, box) {
+function drawNodeText(ctx, node, box) {
   if (!node.textContent || !node.getClientRects().length) return;
   const style = getComputedStyle(node), range = document.createRange(), text = node.firstChild;
   if (!text || text.nodeType !== Node.TEXT_NODE) return;

@@ -3,7 +3,7 @@
 const SPEEDS = [0.25, 0.5, 1, 2, 4, 8];
 const FEW_STEPS = 4;
 const THUMB = 18, LINE_Y = 29, LABEL_Y = 47, TRACK_HEIGHT = 58;
-const MOST_MARKS = 2, MARK_WIDTH = 16, MORE_WIDTH = 22, MOST_DOTS = 130;
+const MOST_MARKS = 2, MARK_WIDTH = 16, MORE_WIDTH = 22, SUB_LABEL = 46, MOST_DOTS = 130;
 const KEYS = [
   ["← →", "one step back, forward"], ["Shift ← →", "one sub-step"], ["Home, End", "first, last step"], ["Space", "play or pause"],
   ["B, Shift B", "next, previous event or breakpoint"], ["G", "go to a step by its number"], ["1, 2", "one pane, two panes"],
@@ -268,7 +268,8 @@ class Transport {
         ctx.fillStyle = chrome.control;
         ctx.fillRect(x - 0.5, 4, 1, 18);
       }
-      if (gap >= 44 || each === place || (each.step === 0 && place.step > 0)) this.text(ctx, each.step ? each.sub : "prefill", each.at, LABEL_Y, each === place);
+      const apart = Math.abs(this.x(each.at) - this.x(place.at)) >= SUB_LABEL + 4 || each === place;
+      if (apart && (gap >= SUB_LABEL - 2 || each === place || each.step === 0)) this.text(ctx, each.step ? each.sub : "prefill", each.at, LABEL_Y, each === place);
     }
   }
 
