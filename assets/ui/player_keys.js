@@ -37,8 +37,10 @@ function act(action, player, shift) {
   return action(player, shift) !== false;
 }
 
-// Closes the innermost thing: the inspected cell, then the pin, then an open card. False where there was nothing.
+// Closes the innermost thing: an open menu, then the inspected cell, then the pin, then an open card. False where there was nothing.
 function escapeOnce(player) {
+  const menu = player.menus.find((box) => !box.lastElementChild.hidden);
+  if (menu) return menu.close();
   if (player.roving) return stopInspecting(player);
   if (player.pin) return player.setPin(null);
   if (player.predicting) return player.togglePredict();
