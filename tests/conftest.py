@@ -13,6 +13,8 @@ import hypothesis
 import pytest
 import torch
 
+from tests.browser import browser, server  # noqa: F401  fixtures of every file that drives a browser
+
 ON_REQUEST = ("soak", "mutants")
 
 _QUIET = {"deadline": None, "suppress_health_check": list(hypothesis.HealthCheck)}
