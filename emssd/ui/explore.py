@@ -20,7 +20,17 @@ from emssd.ui.saves import save_popover
 from emssd.ui.sets import MEASURED_KEY, MODELLED_KEY, OWN, chosen_set, menu, pair_data, preset, presets
 from emssd.ui.summary import summary
 
-KEEP: dict[str, Any] = {"persist_state": "session", "label_visibility": "collapsed"}
+
+def _forget_problems() -> None:
+    """What an address or a file asked in vain has been read once somebody goes on."""
+    st.session_state["explore_problems"] = []
+
+
+KEEP: dict[str, Any] = {
+    "persist_state": "session",
+    "label_visibility": "collapsed",
+    "on_change": _forget_problems,
+}
 
 
 def page() -> None:

@@ -10,6 +10,10 @@ from emssd.ui.live_run import LiveRun
 from emssd.ui.narration import plural
 from emssd.ui.progress import RunProgress
 
+SHARED = (
+    " Another run shares this machine, one step each in turn: the end comes later, and decode times suffer from cold "
+    "caches alone."
+)
 SMALL_BATCH = 4
 POLL_SECONDS = {"small": 0.5, "large": 1.0}
 """A round of three steps takes about as long; more polls would only take the processor from decoding."""
@@ -105,7 +109,7 @@ def state_words(run: LiveRun, view: RunProgress) -> tuple[str, str]:
     kept = "What was decoded is kept." if last >= 0 else "Nothing had been decoded yet."
     stopped = f"Stopped after step {last}" if last >= 0 else "Stopped"
     rows = plural(len(run.request.titles), "row")
-    shared = " Another run shares this machine, one step each in turn: both take longer." if run.sharing else ""
+    shared = SHARED if run.sharing else ""
     waiting = "Another run is in the middle of a step on this machine; the next turn is yours."
     reading = "Each method fills its own cache first; this is not in its decode time."
     return {
@@ -123,4 +127,4 @@ def state_words(run: LiveRun, view: RunProgress) -> tuple[str, str]:
 def _shared_words(run: LiveRun) -> str:
     if not run.shared:
         return ""
-    return " Another run shared the machine: its steps are not in these times, but they left the caches cold."
+    return " Another run shared the machine: its steps are not in these decode times, but they left the caches cold."

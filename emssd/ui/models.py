@@ -63,10 +63,11 @@ def loaded_model(name: str) -> LanguageModel:
             f"There is no folder {visible(name)!r} on this computer: give the path of a folder with a model in it, "
             f"or choose {EMBEDDED} or {TINY}."
         )
+    first = " The first time on this computer its weights are converted: about 30 s, afterwards about 3 s."
     place = st.empty()
-    with place.status(f"Loading {visible(name)}: weights, then a self-check of the attention hook.") as status:
-        if name == EMBEDDED:
-            status.write("The first time, the embedded weights are converted once. That takes about 30 seconds.")
+    with place.status(
+        f"Loading {visible(name)}: weights, then a self-check of the attention hook.{first if name == EMBEDDED else ''}"
+    ):
         lm = _weights(name)
     place.empty()
     return lm

@@ -10,12 +10,16 @@ from emssd.errors import EmssdError
 from emssd.ui import live_view
 from emssd.ui.frame import begin_page, link_to_explore
 from emssd.ui.live_part import live_part, poll_seconds
-from emssd.ui.live_run import LiveRequest, LiveRun, encode
+from emssd.ui.live_run import GONE_SECONDS, LiveRequest, LiveRun, encode
 from emssd.ui.models import fit_to_model, loaded_model
 from emssd.ui.progress import RunProgress
 from emssd.ui.results import results
 from emssd.ui.setup_form import Setup, row_titles, setup_form
 
+STOPS = (
+    f"Leaving this page stops a run after its step; closing the tab stops it {GONE_SECONDS:.0f} seconds and a step "
+    "later. What was decoded is kept."
+)
 MEMORY_RUNS = 6
 """Finished runs that a session keeps, so that the same request is not decoded again."""
 
@@ -77,7 +81,7 @@ def _top_bar(setup: Setup, problem: str | None, running: bool) -> None:
         on_click=_ask_for_start,
         args=("run",),
         disabled=running or problem is not None,
-        help=problem or ("A run is going on: cancel it first." if running else None),
+        help=problem or ("A run is going on: cancel it first." if running else STOPS),
         key="run_button",
     )
 
