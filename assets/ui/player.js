@@ -28,7 +28,9 @@ class Player {
     this.live = make("div", { class: "hidden", "aria-live": "polite", "data-testid": "live" });
     // The probe's colour follows the theme through a transition, which tells when to paint again.
     this.probe = make("i", { class: "probe", "aria-hidden": "true" });
-    this.root.replaceChildren(this.bar.node, this.transport.node, this.message, this.notices, this.predict.node, this.codePanel.node, this.board, this.legend.node, this.table.node, this.tip.node, this.live, this.probe);
+    const above = [this.bar.node, this.transport.node, this.message, this.notices, this.predict.node, this.codePanel.node];
+    const below = [this.legend.node, this.table.node, this.tip.node, this.live, this.probe];
+    this.root.replaceChildren(...above, this.board, ...below);
   }
 
   // Listeners beyond the root's own children; `detach` takes them away.
@@ -397,7 +399,9 @@ class Player {
 
   explainEqualTime() {
     const [left, right] = this.panes.map((pane) => pane.counters.ms[pane.at.step]), { step } = this.panes[1].at;
-    this.say(`Modelled for ${this.data.time.where}: each of the ${several(step, "step")} reads all weights of the model once, and that dominates a small batch. What differs, the KV slots that are read, is worth ${Math.abs(left - right).toFixed(2)} ms here.`);
+    const steps = step === 1 ? "the step" : `each of the ${step} steps`, worth = Math.abs(left - right).toFixed(2);
+    const weights = `${steps} reads all weights of the model once, and that dominates a small batch.`;
+    this.say(`Modelled for ${this.data.time.where}: ${weights} What differs, the KV slots that are read, is worth ${worth} ms here.`);
   }
 
   // ---- address

@@ -114,6 +114,11 @@ function verdictLine(player, query, judged) {
   return ["Verdict", query.verdict === "accepted" ? "accepted: the target says the same" : "rejected"];
 }
 
+function readsLine({ kind }, { visible, dead }) {
+  if (kind === "pad") return ["Loads", `${several(visible.length + dead.length, "slot")}, all for nothing`];
+  return ["Reads", `${several(visible.length, "token")} of its row` + (dead.length ? `, loads ${several(dead.length, "dead slot")}` : "")];
+}
+
 // The fed token before a draft is the one whose answer judges it.
 function whyRejected(player, pane, query) {
   const judge = pane.run.at(pane.at.step, query.row).answers[query.index - 1];
@@ -130,8 +135,7 @@ function describeQuery(player, pane, query) {
   if (query.word >= 0) lines.push(["Token", wordAndId(player.data, query.word)]);
   lines.push(["Position", `${query.position}${query.kind === "pad" ? ", the row’s last again" : ""}`]);
   if (query.slot < 0) lines.push(["Written", "nowhere; it reads nothing"]);
-  else if (query.kind !== "pad") lines.push(["Reads", `${several(reads.visible.length, "token")} of its row` + (reads.dead.length ? `, loads ${several(reads.dead.length, "dead slot")}` : "")]);
-  else lines.push(["Loads", `${several(reads.visible.length + reads.dead.length, "slot")}, all for nothing`]);
+  else lines.push(readsLine(query, reads));
   const copied = copiedFrom(player, pane, query);
   if (copied) lines.push(["Copied from", copied]);
   lines.push(verdictLine(player, query, judged));
@@ -174,7 +178,8 @@ function describeText(player, pane, row, n) {
   const lines = [["Token", wordAndId(player.data, token.word)], ["Position", String(n)]];
   lines.push(["Committed", token.step ? `step ${token.step}` : prompt ? "prompt" : "prefill"]);
   lines.push(["In the cache", slot < 0 ? "not yet" : `slot ${slot}`]);
-  return description(capital(player.data.palette.phases[token.state].word), token.state, row, slot, `row ${row}, ` + (prompt ? "prompt" : `new token ${n - pane.run.prompts[row].length + 1}`), lines);
+  const place = `row ${row}, ` + (prompt ? "prompt" : `new token ${n - pane.run.prompts[row].length + 1}`);
+  return description(capital(player.data.palette.phases[token.state].word), token.state, row, slot, place, lines);
 }
 
 // Slot of a row that holds the token at a position; -1 for none. A rejected token only counts while none is kept there.

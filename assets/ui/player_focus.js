@@ -11,12 +11,18 @@ function itemIn(player, pane, item) {
   const from = player.panes[item.pane];
   if (item.kind === "text") return textToken(pane, item.row, item.n) && item;
   if (item.kind === "query") {
-    const query = findQuery(from, item), twin = query && query.kind !== "pad" && queriesAt(pane.run, pane.at.step).find((each) => each.row === query.row && each.position === query.position && each.kind !== "pad");
+    const query = findQuery(from, item), twin = query && twinOf(pane, query);
     return twin ? { kind: "query", row: twin.row, index: twin.index } : null;
   }
   const position = cellOf(cellsAt(from.run, from.at.step, from.at.sub), item.row, item.slot).position;
   const slot = position < 0 ? -1 : slotOfPosition(pane, item.row, position);
   return slot < 0 ? null : { kind: "cell", row: item.row, slot };
+}
+
+// The fed token of another pane that stands at the same place of the same row; a pad has none.
+function twinOf(pane, { row, position, kind }) {
+  if (kind === "pad") return null;
+  return queriesAt(pane.run, pane.at.step).find((each) => each.row === row && each.position === position && each.kind !== "pad");
 }
 
 function findQuery(pane, { row, index }) {

@@ -15,20 +15,26 @@ function questionOf(player, step) {
 
 const QUESTIONS = {
   accepted(player, pane, step, row) {
-    const entry = pane.run.at(step, row), words = entry.fed.slice(1).map((word) => quoted(player.data, word)).join(" ");
-    const missed = entry.accepted < entry.drafted && verdictOf(entry, entry.accepted) === "rejected";
-    const first = missed ? `draft ${entry.accepted + 1} ${quoted(player.data, entry.fed[entry.accepted + 1])} meets the target’s ${quoted(player.data, entry.answers[entry.accepted])}, so the walk ends there` : "the walk finds no mismatch";
-    return { text: `Row ${row} drafts ${words}. How many of these ${several(entry.drafted, "draft")} will the target accept?`, answer: entry.accepted, reason: `Row ${row} keeps ${entry.accepted} of ${entry.drafted}: ${first}.` };
+    const entry = pane.run.at(step, row), { accepted, drafted } = entry, say = (word) => quoted(player.data, word);
+    const missed = accepted < drafted && verdictOf(entry, accepted) === "rejected";
+    const end = missed ? `draft ${accepted + 1} ${say(entry.fed[accepted + 1])} meets the target’s ${say(entry.answers[accepted])}, so the walk ends there` : "the walk finds no mismatch";
+    const words = entry.fed.slice(1).map(say).join(" ");
+    const text = `Row ${row} drafts ${words}. How many of these ${several(drafted, "draft")} will the target accept?`;
+    return { text, answer: accepted, reason: `Row ${row} keeps ${accepted} of ${drafted}: ${end}.` };
   },
   next(player, pane, step, row) {
-    const entry = pane.run.at(step, row), moved = entry.next - entry.start;
-    const why = pane.shared ? `the shared cursor moves by the largest gain of the live rows, ${moved}` : `row ${row} gains ${several(moved, "token")}, and its own cursor moves by that`;
-    return { text: `${pane.title}: row ${row} writes from slot ${entry.start} in this step. From which slot in the next step?`, answer: entry.next, reason: `Slot ${entry.next}: ${why} (${entry.start} + ${moved}).` };
+    const { start, next } = pane.run.at(step, row), moved = next - start;
+    const shared = `the shared cursor moves by the largest gain of the live rows, ${moved}`;
+    const own = `row ${row} gains ${several(moved, "token")}, and its own cursor moves by that`;
+    const text = `${pane.title}: row ${row} writes from slot ${start} in this step. From which slot in the next step?`;
+    return { text, answer: next, reason: `Slot ${next}: ${pane.shared ? shared : own} (${start} + ${moved}).` };
   },
   holes(player, pane, step) {
-    const { events } = pane, counts = events[step].holes, total = counts.reduce((sum, [, count]) => sum + count, 0);
+    const counts = pane.events[step].holes, total = counts.reduce((sum, [, count]) => sum + count, 0);
     const which = counts.map(([row, count]) => `row ${row} leaves ${count}`).join(", ");
-    return { text: `${pane.title}: how many new holes does this step leave in the KV cache, all rows together?`, answer: total, reason: total ? `${capital(several(total, "hole"))}: the cursor moves by the largest gain, so ${which}.` : "None: no row that lives on gains less than the others." };
+    const some = `${capital(several(total, "hole"))}: the cursor moves by the largest gain, so ${which}.`;
+    const text = `${pane.title}: how many new holes does this step leave in the KV cache, all rows together?`;
+    return { text, answer: total, reason: total ? some : "None: no row that lives on gains less than the others." };
   },
 };
 
@@ -116,7 +122,11 @@ class CodePanel {
     const head = make("div", { class: "code-head" }, make("b", { text: `${title}, ${sub}` }));
     if (!code) return make("div", {}, head, make("p", { text: "No code is recorded for this sub-step." }));
     head.append(make("span", { text: `${code.name} · ${code.file}:${code.line}` }));
-    const active = new Set(code.active), lines = code.lines.map((text, n) => make("div", { class: active.has(n) ? "active" : "" }, make("i", { text: String(code.line + n) }), make("span", { text: text || " " })));
+    const active = new Set(code.active);
+    const lines = code.lines.map((text, n) => {
+      const number = make("i", { text: String(code.line + n) });
+      return make("div", { class: active.has(n) ? "active" : "" }, number, make("span", { text: text || " " }));
+    });
     return make("div", {}, head, make("pre", { tabindex: "0", "aria-label": `${code.name}, ${code.file} line ${code.line}` }, ...lines));
   }
 }
@@ -136,7 +146,9 @@ class StepTable {
     this.caption = make("caption");
     const head = make("thead", {}, make("tr", {}, ...TABLE_COLUMNS.map((name) => make("th", { scope: "col", text: name }))));
     const table = make("table", {}, this.caption, head, this.body);
-    this.node = make("details", { class: "step-table", ontoggle: () => this.paint() }, make("summary", { text: "This step as a table" }), make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "This step as a table" }, table));
+    const title = "This step as a table";
+    const scroll = make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": title }, table);
+    this.node = make("details", { class: "step-table", ontoggle: () => this.paint() }, make("summary", { text: title }), scroll);
   }
 
   paint() {

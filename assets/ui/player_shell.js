@@ -140,7 +140,9 @@ class PaneShell {
 
   counter({ key, label, short }) {
     const { time } = this.player.data, isTime = key === "modelled-time";
-    const part = { key, value: make("b"), note: make("span", { class: "c-note" }), chip: make("span", { class: "chip" }), added: make("span", { class: "c-added" }), useful: make("i"), wasted: make("i", { class: PARTS_OF[key].pattern || "" }) };
+    const words = (style) => make("span", { class: style });
+    const part = { key, value: make("b"), note: words("c-note"), chip: words("chip"), added: words("c-added") };
+    Object.assign(part, { useful: make("i"), wasted: make("i", { class: PARTS_OF[key].pattern || "" }) });
     part.why = make("button", { type: "button", class: "textlink", text: "why equal?", onclick: () => this.player.explainEqualTime() });
     const name = isTime ? (time.kind === "measured" ? "measured-time" : key) : key;
     part.box = make("div", { class: "counter", "data-counter": name, title: counterHelp(key, this.player.data, this.pane) },

@@ -35,18 +35,23 @@ class Transport {
     this.canvas = make("canvas", { "aria-hidden": "true" });
     this.range = make("input", { type: "range", min: 0, step: "any", "aria-label": "Step", oninput: () => this.slide() });
     this.marks = make("div", { class: "marks" });
-    this.ticks = make("div", { class: "ticks", role: "group", "aria-label": "Sub-step" }, ...SUBSTEPS.map((sub) => make("button", { type: "button", tabindex: "-1", text: sub, onclick: () => player.go(player.step, sub) })));
+    const tick = (sub) => make("button", { type: "button", tabindex: "-1", text: sub, onclick: () => player.go(player.step, sub) });
+    this.ticks = make("div", { class: "ticks", role: "group", "aria-label": "Sub-step" }, ...SUBSTEPS.map(tick));
     this.track = make("div", { class: "track" }, this.canvas, this.range, this.marks, this.ticks);
     this.buildMenus();
-    this.node = make("div", { class: "transport" }, make("div", { class: "steps" }, ...Object.values(this.buttons)), this.track, make("div", { class: "t-menus" }, this.speed, this.breakpoints, this.both, this.keys));
+    const steps = make("div", { class: "steps" }, ...Object.values(this.buttons));
+    const menus = make("div", { class: "t-menus" }, this.speed, this.breakpoints, this.both, this.keys);
+    this.node = make("div", { class: "transport" }, steps, this.track, menus);
   }
 
   buildMenus() {
     const { player } = this;
-    this.speeds = make("fieldset", { class: "choices" }, make("legend", { text: "Speed" }), ...SPEEDS.map((speed) => this.option("radio", "speed", `${speed}×`, () => player.setSpeed(speed))));
+    const speeds = SPEEDS.map((speed) => this.option("radio", "speed", `${speed}×`, () => player.setSpeed(speed)));
+    const breaks = BREAKPOINTS.map(({ key, word }) => this.option("checkbox", key, word, (on) => player.setBreakpoint(key, on)));
+    this.speeds = make("fieldset", { class: "choices" }, make("legend", { text: "Speed" }), ...speeds);
     this.subs = this.option("checkbox", "subs", "play every sub-step", (on) => player.setPlaySubs(on));
     this.speeds.append(this.subs);
-    this.breaks = make("fieldset", { class: "choices" }, make("legend", { text: "Stop playing at" }), ...BREAKPOINTS.map(({ key, word }) => this.option("checkbox", key, word, (on) => player.setBreakpoint(key, on))));
+    this.breaks = make("fieldset", { class: "choices" }, make("legend", { text: "Stop playing at" }), ...breaks);
     const trigger = (label) => make("button", { type: "button", class: "word", "aria-label": label }, make("span"), icon("down"));
     this.speed = menu(trigger("Speed"), make("div", {}, this.speeds), "Speed");
     this.breakpoints = menu(trigger("Breakpoints"), make("div", {}, this.breaks), "Breakpoints");
@@ -122,8 +127,9 @@ class Transport {
     const group = make("div", { class: "mark-group", style: `left: calc(${THUMB / 2}px + ${place.at} * (100% - ${THUMB}px))` });
     const [shown, rest] = splitMarks(marks);
     for (const mark of shown.reverse()) group.append(this.markButton(mark, this.markText(mark)));
-    const words = rest.map((mark) => this.markText(mark));
-    if (rest.length) group.append(make("button", { type: "button", tabindex: "-1", class: "mark more", text: "+" + rest.length, title: words.join("\n"), "aria-label": words.join("; "), onclick: () => this.goMark(rest[0]) }));
+    const words = rest.map((mark) => this.markText(mark)), names = { title: words.join("\n"), "aria-label": words.join("; ") };
+    const more = { type: "button", tabindex: "-1", class: "mark more", text: "+" + rest.length, ...names, onclick: () => this.goMark(rest[0]) };
+    if (rest.length) group.append(make("button", more));
     return group;
   }
 
