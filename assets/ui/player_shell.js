@@ -79,13 +79,14 @@ class ControlBar {
     this.player = player;
     this.same = { step: this.choice("step", "Same step"), time: this.choice("time", "") };
     this.clock = make("div", { class: "segments", role: "radiogroup", "aria-label": "Clock of both panes" }, this.same.step, this.same.time);
+    this.note = make("p", { class: "bar-note", "data-testid": "note" });
     this.badge = make("button", { type: "button", class: "badge", "data-testid": "equality", onclick: () => player.jumpToDifference() });
     this.predict = wordButton("question", "Predict", () => player.togglePredict());
     this.code = wordButton("code", "Show the code", () => player.toggleCode());
     const copy = iconButton("link", "Copy a link to this view", () => player.copyLink(copy), "boxed");
     this.copy = copy;
     const picture = iconButton("picture", "Save picture (PNG)", () => savePicture(player), "boxed");
-    this.node = make("div", { class: "bar-top" }, this.clock, make("span", { class: "spring" }), this.badge, this.predict, this.code, copy, picture);
+    this.node = make("div", { class: "bar-top" }, this.clock, this.note, this.badge, this.predict, this.code, copy, picture);
   }
 
   choice(clock, text) {
@@ -96,6 +97,7 @@ class ControlBar {
     this.same.time.textContent = "Same " + data.time.label.toLowerCase();
     this.same.time.title = data.time.help || "";
     this.clock.hidden = data.panes.length < 2;
+    this.note.textContent = this.note.title = data.note || "";
     this.code.hidden = !data.panes.some((pane) => Object.keys(pane.code || {}).length);
     this.copy.hidden = !data.link;
   }

@@ -54,10 +54,10 @@ def page() -> None:
     if shown is None:
         _empty()
         return
-    st.html(f'<p class="note" data-testid="note">{html.escape(shown.note)}</p>')
     if data is not None:
-        show_player({**data, "start": _start(shown), "link": _link(shown, panes)})
+        show_player({**data, "note": shown.note, "start": _start(shown), "link": _link(shown, panes)})
     else:
+        st.html(f'<p class="note" data-testid="note">{html.escape(shown.note)}</p>')
         st.info(reason)
         summary(shown, panes)
 
@@ -91,7 +91,7 @@ def _choose_set() -> TraceSet | None:
         return None
     if state.get("set") not in titles:
         state["set"] = next(iter(titles))
-    name = st.selectbox("Example", list(titles), format_func=titles.__getitem__, key="set", width=330, **KEEP)
+    name = st.selectbox("Example", list(titles), format_func=titles.__getitem__, key="set", width=300, **KEEP)
     try:
         return chosen_set(name)
     except TraceError as error:
@@ -109,11 +109,11 @@ def _choose_pair(shown: TraceSet | None) -> tuple[tuple[str, ...], str | None]:
             state[key] = value
     if len(methods) > 1 and state["pane_left"] == state["pane_right"] and state.get("pair_set") != shown.name:
         state["pane_left"], state["pane_right"] = default_pair(methods)
-    left = st.selectbox("Left method", methods, format_func=_method_words, key="pane_left", width=176, **KEEP)
+    left = st.selectbox("Left method", methods, format_func=_method_words, key="pane_left", width=164, **KEEP)
     if len(methods) == 1:
         return (left,), None
     st.html('<span class="vs">vs</span>', width="content")
-    right = st.selectbox("Right method", methods, format_func=_method_words, key="pane_right", width=176, **KEEP)
+    right = st.selectbox("Right method", methods, format_func=_method_words, key="pane_right", width=164, **KEEP)
     if left != right:
         state.update(pair=(left, right), pair_set=shown.name)
         return (left, right), None
@@ -135,7 +135,7 @@ def _choose_time(shown: TraceSet | None) -> str:
     kinds = [MODELLED_KEY, *([MEASURED_KEY] if shown.where else [])]
     if st.session_state.get("time") not in kinds:
         st.session_state["time"] = MODELLED_KEY
-    kind: str = st.selectbox("Time", kinds, format_func=words.__getitem__, key="time", width=300, **KEEP)
+    kind: str = st.selectbox("Time", kinds, format_func=words.__getitem__, key="time", width=272, **KEEP)
     return kind
 
 

@@ -28,7 +28,7 @@ from emssd.ui.token_text import escaped
 FRAME_HEIGHT = 860
 """CSS pixels of the player in a notebook."""
 
-FONT = 'system-ui, "Segoe UI", Roboto, "Helvetica Neue", Arial, sans-serif'
+FONT = '"Source Sans 3", "Source Sans Pro", "Segoe UI", "Helvetica Neue", Arial, sans-serif'
 CODE_FONT = 'ui-monospace, SFMono-Regular, Menlo, Consolas, "Liberation Mono", monospace'
 # What Streamlit gives the player, by name and (light, dark) value.
 HOST_VARIABLES = {
