@@ -227,6 +227,7 @@ def test_an_address_is_read_once():
     page = open_app(preset="copy-rich", step="77777")
     assert "the last one is" in warnings(page)[0]
     page.selectbox(key="set").set_value("figure2").run()
+    assert not warnings(page)  # it has been said
     page.query_params["preset"] = "copy-rich"
     page.run()
     assert player(page)["group"] == "figure2"

@@ -15,8 +15,9 @@ SHARED = (
     "caches alone."
 )
 SMALL_BATCH = 4
-POLL_SECONDS = {"small": 0.5, "large": 1.0}
-"""A round of three steps takes about as long; more polls would only take the processor from decoding."""
+POLL_SECONDS = {"small": 1.0, "large": 1.5}
+"""A poll costs a browser on the same two cores 0.1 to 0.2 s of one of them, which decoding then lacks. A round of three
+steps takes about as long as this; pressing Cancel does not wait for it."""
 
 
 def poll_seconds(run: LiveRun) -> float:
