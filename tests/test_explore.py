@@ -244,7 +244,7 @@ def test_uploaded_traces_are_compared():
     assert methods(page) == ["packed-input", "ems-sd"]
     assert player(page)["link"] is None
     assert all(pane["speed"] for pane in player(page)["panes"])
-    assert "greedy.json, ems-sd.json, packed-input.json" in texts(page)
+    assert "greedy.json, ems-sd.json, packed-input.json" in player(page)["note"]
     page.selectbox(key="set").set_value("figure2").run()
     assert methods(page) == ["packed-input", "ems-sd"]
     assert player(page)["group"] == "figure2"
@@ -255,7 +255,7 @@ def test_one_trace_alone_is_one_pane_and_says_what_is_missing():
     upload(page, file_of("ems-sd"))
     assert methods(page) == ["ems-sd"]
     assert player(page)["panes"][0]["speed"] == []
-    assert "Open the greedy trace of the same prompts, too" in texts(page)
+    assert "Open the greedy trace of the same prompts, too" in player(page)["note"]
     assert len([each for each in page.selectbox if each.key == "pane_right"]) == 0
     page.selectbox(key="set").set_value("copy-rich").run()
     assert len(methods(page)) == 2
