@@ -114,6 +114,19 @@ def test_a_whole_run():
     assert len(page.get("download_button")) == 7
 
 
+def test_why_drafts_are_rejected_is_recorded_where_asked_for():
+    page = set_up(open_page(), tokens=6)
+    finish(page, start(page))
+    assert [pane["tops"] for pane in player(page)["panes"]] == [{}, {}]
+    page.toggle(key="why_rejected").set_value(True).run()
+    run = start(page)
+    finish(page, run)
+    assert {trace.config["num_top_tokens"] for trace in run.traces.values()} == {4}
+    for pane in player(page)["panes"]:
+        assert "1.0" in pane["tops"]
+        assert all(len(best) == 4 for judged in pane["tops"].values() for best in judged)
+
+
 def test_the_run_can_be_explored_and_compared():
     page = set_up(open_page())
     run = start(page)

@@ -38,7 +38,8 @@ log = logging.getLogger(__name__)
 class LiveRequest:
     """What to decode: `methods` are names from `METHODS`; the baseline is added.
 
-    `source` says where drafts come from: "prompt", "context", "draft-model" or "none".
+    `source` says where drafts come from: "prompt", "context", "draft-model" or "none". `num_top_tokens` are kept of the
+    target at each judged position.
     """
 
     prompts: tuple[tuple[int, ...], ...]
@@ -47,6 +48,7 @@ class LiveRequest:
     num_draft_tokens: int
     max_new_tokens: int
     source: str = "prompt"
+    num_top_tokens: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -61,7 +63,12 @@ class LiveRequest:
     def config(self, method: str) -> SpeculativeConfig:
         """Settings of one method."""
         drafts = 0 if self.source == "none" else self.num_draft_tokens
-        return SpeculativeConfig.for_method(method, num_draft_tokens=drafts, max_new_tokens=self.max_new_tokens)
+        return SpeculativeConfig.for_method(
+            method,
+            num_draft_tokens=drafts,
+            max_new_tokens=self.max_new_tokens,
+            num_top_tokens=self.num_top_tokens,
+        )
 
 
 class LiveRun:

@@ -150,6 +150,7 @@ def _start(setup: Setup) -> bool:
             num_draft_tokens=setup.num_draft_tokens,
             max_new_tokens=setup.max_new_tokens,
             source=setup.source,
+            num_top_tokens=setup.num_top_tokens,
         )
         run = LiveRun(lm, request, connected=_connection(), draft_lm=draft_lm)
         state.update(run=run.start(), fold_setup=True)

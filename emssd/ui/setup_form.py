@@ -35,6 +35,8 @@ MAX_DRAFTS = 16
 MAX_NEW_TOKENS = 256
 MAX_CHARACTERS = 40_000
 MAX_PROMPT_FILE_MB = 1
+TOP_TOKENS = 4
+"""Of the target, kept for each judged position where the visitor wants to see why drafts are rejected."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class Setup:
     model: str
     draft_model: str = ""
     filed: tuple[str, ...] = ()
+    num_top_tokens: int = 0
 
     @property
     def rows(self) -> int:
@@ -108,6 +111,13 @@ def setup_form() -> Setup:
     tokens = second.number_input("New tokens per row", 1, MAX_NEW_TOKENS, DEFAULT_NEW_TOKENS, key="tokens", **KEEP)
     with third:
         model = _model_control()
+    why = settings.toggle(
+        "Record why drafts are rejected",
+        key="why_rejected",
+        help=f"Keeps the target’s {TOP_TOKENS} best tokens at every judged position, for the cards of the player. It "
+        "takes a few percent of a step, and more where more is judged: leave it off to compare speeds.",
+        **KEEP,
+    )
     return Setup(
         shipped=tuple(shipped),
         own=own,
@@ -119,6 +129,7 @@ def setup_form() -> Setup:
         model=model,
         draft_model=draft_model,
         filed=filed,
+        num_top_tokens=TOP_TOKENS if why else 0,
     )
 
 
