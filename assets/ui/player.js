@@ -79,7 +79,7 @@ class Player {
     this.buildPanes();
     this.bar.load(data);
     this.notices.replaceChildren(...(data.notices || []).map((text) => make("p", { text })));
-    this.setClock(this.panes.length > 1 ? this.clock : "step", false);
+    this.setClock(this.panes.length > 1 ? this.clock : "step", !!before);
   }
 
   startAt({ step = 0, sub = "commit", pin = null }) {
