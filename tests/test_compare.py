@@ -97,7 +97,7 @@ def test_charts_draw_the_numbers_and_say_them(name, dark, traces):
         amounts = {
             method: (input_rows if name == "waste_input" else slots_read)(trace) for method, trace in traces.items()
         }
-        drawn = [list(bar.x) for bar in figure.data]
+        drawn = [[value or 0 for value in bar.x] for bar in figure.data]
         assert drawn == [[amounts[method][kind] for method in traces] for kind in next(iter(amounts.values()))]
         patterns = [bar.marker.pattern.shape for bar in figure.data]
         assert patterns[0] is None

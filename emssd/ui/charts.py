@@ -128,9 +128,15 @@ def gain(traces: Traces, dark: bool = False) -> Chart:
 def memory(traces: Traces, dark: bool = False) -> Chart:
     """MiB of the cache before the write cursors in every step, with what was allocated as the lines' names say."""
     chart = _lines(traces, held_mib, 0, "KV cache held, MiB", dark)
-    room = sorted({round(allocated_mib(trace), 2) for trace in traces.values()})
-    words = f" Allocated: {' or '.join(f'{size:.2f}' for size in room)} MiB."
-    return Chart(chart.figure, chart.alt + words)
+    return Chart(chart.figure, f"{chart.alt} {allocated_words(traces)}")
+
+
+def allocated_words(traces: Traces) -> str:
+    """What the caches were given, in MiB, methods of the same size together."""
+    sizes: dict[str, list[str]] = {}
+    for name, trace in traces.items():
+        sizes.setdefault(f"{allocated_mib(trace):.1f}", []).append(name)
+    return f"Allocated, MiB: {', '.join(f'{_titles(names)} {size}' for size, names in sizes.items())}."
 
 
 def _bars(
@@ -151,7 +157,7 @@ def _bars(
         figure.add_trace(
             go.Bar(
                 y=names,
-                x=[amounts[name][kind] for name in traces],
+                x=[amounts[name][kind] or None for name in traces],  # an outline of nothing would still be a line
                 name=word,
                 orientation="h",
                 marker={

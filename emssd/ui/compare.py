@@ -72,8 +72,8 @@ def _charts(shown: TraceSet) -> None:
 
     dark = st.context.theme.type == "dark"
     draw = partial(_chart, shown, dark)
-    sizes = sorted({f"{charts.allocated_mib(trace):.1f}" for trace in shown.traces.values()})
-    held = f"Slots before the rows’ write cursors, keys and values of all layers. Allocated: {' or '.join(sizes)} MiB."
+    room = charts.allocated_words(shown.traces)
+    held = f"Slots before the rows’ write cursors, keys and values of all layers. {room}"
     left, right = st.columns(2, gap="medium")
     with left:
         fed = "Input padding: pads of live rows, and finished rows that are still fed. It costs this step only."
