@@ -13,7 +13,7 @@ TEST_ARGS ?=
 OFFLINE := HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup app test lint browser mutants soak bench gpu-test
+.PHONY: help setup app test lint browser mutants soak bench bench-ui figures gpu-test
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -56,6 +56,12 @@ soak: $(STAMP)  ## the full product of the lossless matrix (long)
 
 bench: $(STAMP)  ## measure this machine against transformers
 	$(OFFLINE) $(BIN)/python -m tests.bench_engine
+
+bench-ui: $(STAMP) browser  ## measure the app in a browser
+	$(OFFLINE) $(BIN)/python -m tests.bench_ui
+
+figures: $(STAMP) browser  ## make the pictures of the README
+	$(OFFLINE) $(BIN)/python assets/figures/make_figures.py
 
 gpu-test: $(STAMP)  ## the lossless tests on a CUDA device
 	$(OFFLINE) $(BIN)/python -m pytest -m "gpu and not soak" $(TEST_ARGS)

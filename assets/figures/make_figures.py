@@ -1,11 +1,12 @@
-"""Make the pictures of the README: `OMP_WAIT_POLICY=PASSIVE python assets/figures/make_figures.py`, by hand.
+"""Make the pictures of the README: `make figures`, by hand.
 
-live.png: the page after a real run on the embedded model, light, 1440 pixels wide, from the status card to the legend.
-Needs Chromium. Times in the picture are those of the machine that makes it.
+Every page in light and dark, Run live after a real run on the embedded model, and the player going through the paper's
+worked example as a short animation. Needs Chromium. Times in the pictures are those of the machine that makes them.
 """
 
 from __future__ import annotations
 
+import io
 import shutil
 import socket
 import subprocess
@@ -13,70 +14,164 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Page, sync_playwright
+from PIL import Image
+from playwright.sync_api import Browser, Page, sync_playwright
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
-STEP = 3
-GAP = 5
+SIZE = {"width": 1440, "height": 900}
+SCALE = 1.5
+SHADES = 128
+MOST_BYTES = 200_000
+MOVIE_SHADES = 64
+MOVIE_WIDTH = 1100
+MOVIE_MS = 620
+MOVIE_END_MS = 1600
+MOST_MOVIE_BYTES = 1_500_000
+READY = '[data-testid="player"][data-ready="1"]'
 
 
-def serve() -> tuple[subprocess.Popen[bytes], str]:
-    """Start the app on a free port and wait until it answers."""
+@contextmanager
+def serving() -> Iterator[str]:
+    """The app on a free port; gives its address."""
     with socket.socket() as place:
         place.bind(("127.0.0.1", 0))
         port = place.getsockname()[1]
     options = ["--server.headless", "true", "--server.port", str(port), "--server.address", "127.0.0.1"]
     process = subprocess.Popen([sys.executable, "-m", "streamlit", "run", "app.py", *options], cwd=ROOT)
-    address = f"http://127.0.0.1:{port}"
+    try:
+        _wait_for(f"http://127.0.0.1:{port}/_stcore/health")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def _wait_for(address: str) -> None:
     for _ in range(300):
         try:
-            urllib.request.urlopen(f"{address}/_stcore/health", timeout=1)
-            return process, address
+            urllib.request.urlopen(address, timeout=1)
+            return
         except (urllib.error.URLError, OSError):
             time.sleep(0.1)
-    process.terminate()
     raise SystemExit("The app did not start within 30 seconds.")
 
 
-def run_and_step(page: Page) -> None:
-    """Decode with what the page offers at first, then go a few steps into the run."""
-    page.locator('[data-testid="player"][data-ready="1"]').wait_for(timeout=60_000)
-    page.get_by_role("button", name="Run", exact=True).click()
-    page.locator('[data-testid="status"][data-state="decoding"]').wait_for(timeout=300_000)
-    page.locator('[data-testid="status"][data-state="finished"]').wait_for(timeout=300_000)
-    player = page.locator('[data-testid="player"][data-ready="1"]')
-    player.wait_for()
-    for _ in range(STEP):
-        page.get_by_role("button", name="Next step").click()
+def settled(page: Page) -> None:
+    """Wait until the player is painted in its final fonts; the pointer rests outside."""
+    page.locator(READY).wait_for(timeout=60_000)
+    rest(page)
+
+
+def rest(page: Page) -> None:
+    """Wait for fonts and for the end of every fade."""
     page.mouse.move(0, 0)
-    page.wait_for_timeout(1500)
+    page.evaluate("document.fonts.ready.then(() => 1)")
+    page.wait_for_timeout(1200)
+
+
+def save(page: Page, name: str, full: bool = False) -> None:
+    """Write a picture of the window, or of the whole page, with few colours."""
+    if full:
+        tall = page.locator('[data-testid="stMain"]').evaluate("main => main.scrollHeight + main.offsetTop")
+        page.set_viewport_size({"width": SIZE["width"], "height": min(tall, 2400)})
+        rest(page)
+    picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
+    path = HERE / f"{name}.png"
+    for shades in (SHADES, 64, 32):
+        few = picture.quantize(shades, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
+        few.save(path, optimize=True)
+        if path.stat().st_size <= MOST_BYTES:
+            break
+    print(f"{path.name}: {path.stat().st_size // 1000} kB, {shades} colours")
+    page.set_viewport_size(SIZE)
+
+
+def explore(page: Page, address: str, scheme: str) -> None:
+    """The worked example with a pinned hole, and a batch of eight."""
+    page.goto(f"{address}/?preset=figure2&step=2&sub=verify&pin=1.6&v=1")
+    settled(page)
+    save(page, f"explore-{scheme}")
+    page.goto(f"{address}/?preset=copy-rich&step=4&sub=commit&v=1")
+    settled(page)
+    save(page, f"explore-batch-{scheme}", full=True)
+
+
+def compare(page: Page, address: str, scheme: str) -> None:
+    """The charts of the batch of eight."""
+    page.goto(f"{address}/?preset=copy-rich")
+    settled(page)
+    page.get_by_role("link", name="Compare").click()
+    page.locator(".js-plotly-plot").nth(5).wait_for()
+    rest(page)
+    save(page, f"compare-{scheme}")
+
+
+def run_live(page: Page, address: str) -> None:
+    """What the page offers at first, decoded on this machine; the same run in both schemes."""
+    page.goto(f"{address}/run-live")
+    page.get_by_role("button", name="Run", exact=True).click()
+    page.locator('[data-testid="status"][data-state="finished"]').wait_for(timeout=300_000)
+    settled(page)
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        page.locator('[data-testid="stMain"]').evaluate("main => main.scrollTo(0, 0)")
+        rest(page)
+        save(page, f"run-live-{scheme}")
+
+
+def movie(page: Page, address: str) -> None:
+    """The worked example, sub-step by sub-step."""
+    page.goto(f"{address}/?preset=figure2&step=0&v=1")
+    settled(page)
+    page.get_by_test_id("player").focus()
+    top, board = page.locator(".transport").bounding_box(), page.locator(".panes").bounding_box()
+    assert top is not None
+    assert board is not None
+    clip = {"x": board["x"] - 8, "y": top["y"] - 8, "width": board["width"] + 16}
+    clip["height"] = board["y"] + board["height"] - top["y"] + 16
+    page.evaluate("document.activeElement.blur()")
+    frames = []
+    for place in range(13):
+        if place:
+            page.get_by_test_id("player").press("Shift+ArrowRight")
+        page.wait_for_timeout(100)
+        frame = Image.open(io.BytesIO(page.screenshot(clip=clip))).convert("RGB")
+        height = round(frame.height * MOVIE_WIDTH / frame.width)
+        frames.append(frame.resize((MOVIE_WIDTH, height), Image.Resampling.LANCZOS))
+    palette = frames[-1].quantize(MOVIE_SHADES, method=Image.Quantize.MEDIANCUT)
+    few = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    path = HERE / "player.gif"
+    times = [MOVIE_MS] * (len(few) - 1) + [MOVIE_END_MS]
+    few[0].save(path, save_all=True, append_images=few[1:], duration=times, loop=0, optimize=True)
+    print(f"{path.name}: {path.stat().st_size // 1000} kB, {sum(times) / 1000:.1f} s")
+    if path.stat().st_size > MOST_MOVIE_BYTES:
+        raise SystemExit(f"{path.name} is larger than {MOST_MOVIE_BYTES // 1000} kB.")
+
+
+def new_page(browser: Browser, scheme: str) -> Page:
+    """A visitor without motion."""
+    return browser.new_page(viewport=SIZE, device_scale_factor=SCALE, color_scheme=scheme, reduced_motion="reduce")
 
 
 def main() -> None:
-    """Write live.png."""
+    """Write every picture."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         raise SystemExit("Chromium is missing: `make browser` installs it where that is allowed.")
-    process, address = serve()
-    try:
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
-            page = browser.new_page(viewport={"width": 1440, "height": 2200}, color_scheme="light")
-            page.goto(address)
-            run_and_step(page)
-            top = page.locator(".st-key-status").bounding_box()
-            end = page.locator(".legend").bounding_box()
-            assert top is not None
-            assert end is not None
-            height = end["y"] + end["height"] - top["y"] + 2 * GAP
-            clip = {"x": 0, "y": top["y"] - GAP, "width": 1440, "height": height}
-            page.screenshot(path=HERE / "live.png", clip=clip)
-            browser.close()
-    finally:
-        process.terminate()
+    with serving() as address, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        for scheme in ("light", "dark"):
+            page = new_page(browser, scheme)
+            explore(page, address, scheme)
+            compare(page, address, scheme)
+        movie(new_page(browser, "light"), address)
+        run_live(new_page(browser, "light"), address)
+        browser.close()
 
 
 if __name__ == "__main__":
