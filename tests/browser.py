@@ -1,4 +1,4 @@
-"""What the browser tests share: one server for a session, visitors whose every error counts, and the player's handles."""
+"""What the browser tests share: a server, visitors whose every error counts, and handles of the player."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def exploring(browser: Any, server: Server, query: str = "", **settings: Any) ->
     """A new visitor on Explore, with the player painted in its final fonts and focused."""
     with visitor(browser, f"{server.url}/{query}", **settings) as page:
         wait_for_player(page)
-        player(page).focus()
+        focus(page)
         yield page
 
 
@@ -148,6 +148,11 @@ def wait_for_player(page: Any) -> None:
 
 def player(page: Any) -> Any:
     return page.get_by_test_id("player")
+
+
+def focus(page: Any) -> None:
+    """Give the keyboard to the player, without a scroll."""
+    player(page).evaluate("root => root.focus({ preventScroll: true })")
 
 
 def state(page: Any) -> tuple[str, str]:
@@ -180,14 +185,19 @@ PICTURE = """root => {
   const hash = (canvas) => {
     const { width, height } = canvas;
     if (!width || !height) return 0;
-    if (scratch.canvas.width < width || scratch.canvas.height < height) Object.assign(scratch.canvas, { width: Math.max(width, scratch.canvas.width), height: Math.max(height, scratch.canvas.height) });
+    const { canvas: paper } = scratch;
+    if (paper.width < width) paper.width = width;
+    if (paper.height < height) paper.height = height;
     scratch.clearRect(0, 0, width, height);
     scratch.drawImage(canvas, 0, 0);
+    const numbers = new Uint32Array(scratch.getImageData(0, 0, width, height).data.buffer);
     let value = 2166136261;
-    for (const number of new Uint32Array(scratch.getImageData(0, 0, width, height).data.buffer)) value = Math.imul(value ^ number, 16777619);
+    for (const number of numbers) value = Math.imul(value ^ number, 16777619);
     return value >>> 0;
   };
-  return [...root.querySelectorAll(".pane")].map((pane) => ({ canvases: [...pane.querySelectorAll("canvas")].map(hash), words: pane.innerText }));
+  return [...root.querySelectorAll(".pane")].map((pane) => (
+    { canvases: [...pane.querySelectorAll("canvas")].map(hash), words: pane.innerText }
+  ));
 }"""
 
 
@@ -225,16 +235,20 @@ def hover(page: Any, pane: int, item: dict[str, Any]) -> None:
 
 def choose(page: Any, label: str, option: str) -> None:
     """Choose in one of the page's lists by a pattern."""
+    page.get_by_test_id("stMain").evaluate("main => main.scrollTo(0, 0)")  # a scroll closes a list
     page.get_by_role("combobox", name=label).click()
     page.get_by_role("option", name=re.compile(option)).click()
 
 
 def upload(page: Any, **files: str) -> None:
-    """Open traces, in this order, by their names."""
-    page.get_by_role("button", name="Open", exact=False).first.click()
+    """Open traces, in this order, by their names, and close the panel."""
+    page.get_by_test_id("stPopoverButton").filter(has_text="Open").click()
     page.locator('input[type="file"]').set_input_files(
         [
             {"name": f"{name}.json", "mimeType": "application/json", "buffer": text.encode("utf-8", "surrogatepass")}
             for name, text in files.items()
         ]
     )
+    page.get_by_test_id("stFileUploaderFile").nth(len(files) - 1).wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_test_id("stPopoverBody").wait_for(state="hidden")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from random import Random
 
 import pytest
@@ -11,6 +12,7 @@ from tests.browser import (
     SUBSTEPS,
     cell,
     exploring,
+    focus,
     hover,
     in_browser,
     panes_at,
@@ -26,18 +28,22 @@ from tests.browser import (
 
 pytestmark = in_browser
 
-# Goes to each (step, sub-step, whether by steps first) by keys, in the order given; gives the pictures of the wanted ones.
+# Goes to each (step, sub-step, whether by steps first) by keys, in this order; gives the pictures of the wanted ones.
 WALK = (
     """(root, [places, wanted]) => {
   const picture = """
     + PICTURE
     + """;
   const subs = ["draft", "pack", "write", "attend", "verify", "commit"];
-  const key = (name, shiftKey = false) => root.dispatchEvent(new KeyboardEvent("keydown", { key: name, shiftKey, bubbles: true, composed: true }));
+  const key = (name, shiftKey = false) => {
+    root.dispatchEvent(new KeyboardEvent("keydown", { key: name, shiftKey, bubbles: true, composed: true }));
+  };
   const number = (step, sub) => (+step ? 6 * (step - 1) + subs.indexOf(sub) + 1 : 0);
   const seen = {};
   for (const [step, sub, byStep] of places) {
-    while (byStep && +root.dataset.step && step && +root.dataset.step !== step) key(+root.dataset.step < step ? "ArrowRight" : "ArrowLeft");
+    while (byStep && +root.dataset.step && step && +root.dataset.step !== step) {
+      key(+root.dataset.step < step ? "ArrowRight" : "ArrowLeft");
+    }
     let rest = number(step, sub) - number(root.dataset.step, root.dataset.substep);
     for (; rest > 0; rest--) key("ArrowRight", true);
     for (; rest < 0; rest++) key("ArrowLeft", true);
@@ -56,7 +62,8 @@ def observed_steps(page, milliseconds: int) -> list[tuple[float, str, str]]:
     """(ms, step, sub-step) of every change of state within some time."""
     script = """(root, wait) => new Promise((done) => {
       const seen = [], from = performance.now();
-      const watch = new MutationObserver(() => seen.push([performance.now() - from, root.dataset.step, root.dataset.substep]));
+      const note = () => seen.push([performance.now() - from, root.dataset.step, root.dataset.substep]);
+      const watch = new MutationObserver(note);
       watch.observe(root, { attributes: true, attributeFilter: ["data-step", "data-substep"] });
       setTimeout(() => { watch.disconnect(); done(seen); }, wait);
     })"""
@@ -67,7 +74,7 @@ def set_speed(page, speed: str) -> None:
     page.get_by_role("button", name="Speed", exact=True).click()
     page.get_by_role("radio", name=speed, exact=True).check()
     page.keyboard.press("Escape")
-    player(page).focus()
+    focus(page)
 
 
 def test_a_hundred_jumps_ask_the_server_for_nothing(browser, server):
@@ -171,7 +178,7 @@ def test_keys(browser, server):
         assert "sub-step" in keys.inner_text()
         press(page, "Escape")
         assert keys.is_hidden()
-        player(page).focus()
+        focus(page)
         press(page, "g", *"12", "Enter")
         assert state(page)[0] == "12"
 
@@ -187,10 +194,11 @@ def test_typing_in_a_field_moves_nothing(browser, server):
 
 def test_other_combinations_are_left_to_the_browser(browser, server):
     script = """root => {
-      const used = [];
-      for (const held of ["ctrlKey", "metaKey", "altKey"])
-        for (const key of ["ArrowLeft", "ArrowRight", "Home", "End", " ", "b", "1", "2", "g", "i", "p", "?", "Escape", "c", "r"])
-          if (!root.dispatchEvent(new KeyboardEvent("keydown", { key, [held]: true, bubbles: true, cancelable: true, composed: true }))) used.push([held, key]);
+      const keys = ["ArrowLeft", "ArrowRight", "Home", "End", " ", "Escape", ..."b12gip?cr"], used = [];
+      for (const held of ["ctrlKey", "metaKey", "altKey"]) for (const key of keys) {
+        const settings = { key, [held]: true, bubbles: true, cancelable: true, composed: true };
+        if (!root.dispatchEvent(new KeyboardEvent("keydown", settings))) used.push([held, key]);
+      }
       return used;
     }"""
     with exploring(browser, server) as page:
@@ -207,7 +215,7 @@ def test_play_never_stacks_and_stops_at_the_last_step(browser, server):
         seen = observed_steps(page, 2200)
         last = int(player(page).get_attribute("data-steps")) - 1
         assert [int(step) for _, step, _ in seen] == list(range(int(seen[0][1]), last + 1))
-        gaps = [later - earlier for (earlier, *_), (later, *_) in zip(seen, seen[1:], strict=False)]
+        gaps = [later - earlier for (earlier, *_), (later, *_) in itertools.pairwise(seen)]
         assert min(gaps) > 0.6 * 900 / 8, gaps
         assert state(page) == (str(last), "commit")
         assert page.get_by_role("button", name="Play again").is_visible()
@@ -229,7 +237,7 @@ def test_speeds(browser, server):
             press(page, " ")
             seen = observed_steps(page, milliseconds)
             press(page, " ")
-            gaps = sorted(later[0] - earlier[0] for earlier, later in zip(seen, seen[1:], strict=False))
+            gaps = sorted(later[0] - earlier[0] for earlier, later in itertools.pairwise(seen))
             median[speed] = gaps[len(gaps) // 2]
         assert 2.5 < median["2×"] / median["8×"] < 5.5
         assert 400 < median["2×"] < 650
@@ -257,8 +265,13 @@ def test_reduced_motion_draws_no_motion_and_still_plays(browser, server):
     frames = """(root, wait) => new Promise((done) => {
       const overlay = () => [...root.querySelectorAll(".overlay")].map((canvas) => canvas.toDataURL()).join();
       const seen = new Set(), from = performance.now();
-      const look = () => { seen.add(overlay()); if (performance.now() - from < wait) requestAnimationFrame(look); else done(seen.size); };
-      root.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowRight", shiftKey: true, bubbles: true, composed: true }));
+      const look = () => {
+        seen.add(overlay());
+        if (performance.now() - from < wait) requestAnimationFrame(look);
+        else done(seen.size);
+      };
+      const settings = { key: "ArrowRight", shiftKey: true, bubbles: true, composed: true };
+      root.dispatchEvent(new KeyboardEvent("keydown", settings));
       look();
     })"""
     looks = {}
@@ -287,7 +300,7 @@ def test_events_and_breakpoints(browser, server):
         page.get_by_role("button", name="Breakpoints", exact=True).click()
         page.get_by_role("checkbox", name="every new hole").check()
         press(page, "Escape")
-        player(page).focus()
+        focus(page)
         press(page, "Home", "b")
         assert state(page) == ("1", "commit")
         press(page, "b")
@@ -467,6 +480,6 @@ def test_the_code_of_a_substep_is_shown(browser, server):
         assert "emssd/layouts.py:" in code.inner_text()
         assert code.locator(".active").count() >= 2
         first = code.inner_text()
-        player(page).focus()
+        focus(page)
         press(page, "Shift+ArrowRight", "Shift+ArrowRight", "Shift+ArrowRight")
         assert code.inner_text() != first
