@@ -128,8 +128,8 @@ def visitor(browser: Any, url: str, **settings: Any) -> Iterator[Any]:
         yield page
     finally:
         context.close()
-    assert errors == []
-    assert outside == []
+    assert not errors, errors
+    assert not outside, outside
 
 
 @contextmanager
@@ -138,6 +138,14 @@ def exploring(browser: Any, server: Server, query: str = "", **settings: Any) ->
     with visitor(browser, f"{server.url}/{query}", **settings) as page:
         wait_for_player(page)
         focus(page)
+        yield page
+
+
+@contextmanager
+def visiting(browser: Any, server: Server, name: str, **settings: Any) -> Iterator[Any]:
+    """A new visitor who went from the first page to another one by its link."""
+    with visitor(browser, server.url, **settings) as page:
+        page.get_by_role("link", name=name).click()
         yield page
 
 
@@ -242,6 +250,7 @@ def choose(page: Any, label: str, option: str) -> None:
 
 def upload(page: Any, **files: str) -> None:
     """Open traces, in this order, by their names, and close the panel."""
+    runs = run_count(page)
     page.get_by_test_id("stPopoverButton").filter(has_text="Open").click()
     page.locator('input[type="file"]').set_input_files(
         [
@@ -249,6 +258,7 @@ def upload(page: Any, **files: str) -> None:
             for name, text in files.items()
         ]
     )
-    page.get_by_test_id("stFileUploaderFile").nth(len(files) - 1).wait_for()
+    page.wait_for_function("runs => +document.querySelector('[data-testid=run-count]')?.textContent > runs", arg=runs)
+    page.get_by_test_id("stFileChip").nth(len(files) - 1).wait_for()
     page.keyboard.press("Escape")
     page.get_by_test_id("stPopoverBody").wait_for(state="hidden")

@@ -1,0 +1,206 @@
+"""Run live in a browser: a run to its end, cancelling, two visitors at once, and a page that is closed."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from emssd.loading import load_model
+from emssd.trace import GenerationTrace
+from tests.browser import (
+    Server,
+    choose,
+    counters,
+    focus,
+    in_browser,
+    panes_at,
+    press,
+    run_count,
+    state,
+    visiting,
+    visitor,
+    wait_for_player,
+)
+from tests.helpers import greedy
+
+pytestmark = in_browser
+OWN = "the cat sat on the mat and the cat sat\n\none two three one two three one two"
+HOSTILE = "<script>window.hit = 1</script>\n\n<img src=x onerror='window.hit = 1'> \u202eevil"
+
+
+def set_up(page, own: str = OWN, tokens: int = 12, drafts: int | None = None) -> None:
+    page.get_by_role("button", name="Run", exact=True).wait_for()
+    choose(page, "Model", "random-llama")
+    page.get_by_text("Random weights, random text.").wait_for()
+    page.get_by_role("button", name="Clear all").click()
+    box = page.get_by_role("textbox", name="Your own prompts")
+    box.fill(own)
+    box.press("Control+Enter")
+    number = page.get_by_role("spinbutton", name="New tokens per row")
+    number.fill(str(tokens))
+    number.press("Enter")
+    if drafts is not None:
+        page.get_by_role("spinbutton", name="Draft length").fill(str(drafts))
+        page.get_by_role("spinbutton", name="Draft length").press("Enter")
+        page.get_by_text(f"{drafts or 'no'} drafts · ").first.wait_for()
+    rows = own.count("\n\n") + 1
+    page.get_by_text(re.compile(f"{rows} prompts? · .* {tokens} new tokens")).first.wait_for()
+
+
+def run(page) -> None:
+    page.get_by_role("button", name="Run", exact=True).click()
+
+
+def wait_for_state(page, name: str) -> None:
+    page.locator(f'[data-testid="status"][data-state="{name}"]').wait_for(timeout=90_000)
+
+
+def saved_trace(page, label: str) -> GenerationTrace:
+    page.get_by_test_id("stPopoverButton").filter(has_text="Save").click()
+    with page.expect_download() as download:
+        page.get_by_role("button", name=label).click()
+    return GenerationTrace.from_json(Path(download.value.path()).read_text())
+
+
+def test_a_whole_run(browser, server):
+    with visiting(browser, server, "Run live") as page:
+        page.get_by_text("Nothing has been decoded yet.").wait_for()
+        set_up(page)
+        run(page)
+        wait_for_state(page, "finished")
+        badges = page.locator('[data-testid="status"] ~ .badges, .badges').first.get_by_test_id("equality")
+        assert badges.count() == 2
+        assert all("Output identical to greedy, 24 of 24 tokens" in words for words in badges.all_inner_texts())
+        card = page.locator(".card", has_text="Speed-up vs greedy").inner_text()
+        assert "decode only, prefill excluded, this CPU" in card
+        assert "Not comparable with the paper’s GPU numbers." in card
+        assert re.search(r"\d\.\d\d×", page.get_by_test_id("speed-ems-sd").inner_text())
+        wait_for_player(page)
+        methods = [page.get_by_test_id(f"pane-{side}").get_attribute("data-method") for side in ("left", "right")]
+        assert methods == ["vanilla", "ems-sd"]
+        focus(page)
+        press(page, "ArrowRight")
+        assert panes_at(page) == [state(page)[0]] * 2
+        assert set(counters(page, "left")) == {"input-rows", "kv-slots", "holes", "flops-wasted", "measured-time"}
+        page.wait_for_timeout(1500)
+        runs = run_count(page)
+        page.wait_for_timeout(2500)
+        assert run_count(page) == runs  # nothing polls any more
+        trace = saved_trace(page, "EMS-SD (JSON)")
+        assert (trace.method, len(trace.rows)) == ("ems-sd", 2)
+        page.keyboard.press("Escape")
+        before = state(page)
+        page.get_by_text("Set up a run").click()
+        box = page.get_by_role("textbox", name="Your own prompts")
+        box.click()
+        box.type(" b i p 1 2 ? rc")
+        press(page, "ArrowLeft", "ArrowRight", "Home", "End", "Shift+ArrowLeft")
+        assert state(page) == before
+        page.get_by_role("link", name="Compare").click()
+        page.get_by_text("Input rows by kind").wait_for()
+        page.get_by_role("link", name="Explore").click()
+        wait_for_player(page)
+        page.get_by_role("combobox", name="Example").click()
+        page.get_by_role("option", name="Last live run").click()
+        page.get_by_text("2 of your prompts on random-llama, run here.").wait_for()
+
+
+def test_hostile_prompts_stay_text(browser, server):
+    with visiting(browser, server, "Run live") as page:
+        set_up(page, own=HOSTILE)
+        run(page)
+        wait_for_state(page, "finished")
+        wait_for_player(page)
+        assert "<script>window.hit = 1</script>" in page.locator(".p-cards").inner_text()
+        assert page.evaluate("window.hit") is None
+        assert page.locator("img[src=x]").count() == 0
+
+
+def test_two_visitors_at_once_get_what_each_would_get_alone(browser, server):
+    owns = ("a quick brown fox and a quick brown fox\n\nzebra zebra zebra", "one two three one two three one two")
+    with visiting(browser, server, "Run live") as first, visiting(browser, server, "Run live") as second:
+        for page, own in zip((first, second), owns, strict=True):
+            set_up(page, own=own, tokens=100)
+        for page in (first, second):
+            run(page)
+        for page in (first, second):
+            wait_for_state(page, "finished")
+        lm = load_model("random-llama")
+        shared = []
+        for page, own in zip((first, second), owns, strict=True):
+            wait_for_player(page)
+            badges = page.locator(".badges").first.get_by_test_id("equality").all_inner_texts()
+            assert len(badges) == 2
+            assert all("Output identical to greedy" in words for words in badges)
+            shared.append("Another run shared the machine" in page.get_by_test_id("status").inner_text())
+            for label in ("Vanilla (JSON)", "EMS-SD (JSON)"):
+                trace = saved_trace(page, label)
+                page.keyboard.press("Escape")
+                assert [row.prompt_text for row in trace.rows] == own.split("\n\n")
+                for row in trace.rows:
+                    alone = greedy(lm, row.prompt_token_ids, 100, lm.eos_token_ids)
+                    assert row.output_token_ids == alone
+        assert all(shared)
+
+
+@pytest.fixture(scope="module")
+def slow_server(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("slow") / "log.txt", "tests/slow_app.py", PYTHONPATH=".")
+    yield server
+    server.stop()
+    server.check_log()
+
+
+def live_runs(page) -> int:
+    return int(page.get_by_test_id("live-runs").inner_text())
+
+
+def test_cancel_stops_within_a_moment_and_keeps_what_was_decoded(browser, slow_server):
+    with visiting(browser, slow_server, "Run live") as page:
+        set_up(page, tokens=100, drafts=0)
+        run(page)
+        wait_for_state(page, "decoding")
+        page.get_by_text(re.compile("Vanilla [1-9][0-9]* of|Vanilla [1-9][0-9]*,")).first.wait_for()
+        page.get_by_role("button", name="Cancel").click()
+        began = time.monotonic()
+        wait_for_state(page, "cancelled")
+        assert time.monotonic() - began < 5  # 300 steps would take half a minute
+        assert "What was decoded is kept." in page.get_by_test_id("status").inner_text()
+        wait_for_player(page)
+        trace = saved_trace(page, "Vanilla (JSON)")
+        assert 0 < len(trace.steps) < 100
+        assert page.get_by_role("button", name="Run", exact=True).is_enabled()
+        assert "so far" in page.locator(".card", has_text="Speed-up vs greedy").inner_text()
+
+
+@pytest.mark.parametrize("how", ["closed", "left"])
+def test_a_page_that_is_closed_or_left_stops_its_run(browser, slow_server, how):
+    with visitor(browser, slow_server.url) as other:
+        with visiting(browser, slow_server, "Run live") as page:
+            set_up(page, tokens=200, drafts=0)
+            run(page)
+            wait_for_state(page, "decoding")
+            other.reload()
+            other.get_by_test_id("live-runs").wait_for()
+            assert live_runs(other) == 1
+            if how == "left":
+                page.get_by_role("link", name="Explore").click()
+                wait_for_player(page)
+                page.get_by_role("combobox", name="Example").click()
+                page.get_by_role("option", name="Last live run").wait_for()
+        began = time.monotonic()
+        while live_runs(other):
+            assert time.monotonic() - began < 15  # 600 steps would take a minute
+            time.sleep(1)
+            other.reload()
+            other.get_by_test_id("live-runs").wait_for()
+
+
+def test_the_same_method_twice_cannot_run(browser, server):
+    with visiting(browser, server, "Run live") as page:
+        choose(page, "Right method", "Vanilla$")
+        page.get_by_text("Both sides are Vanilla: choose two different methods.").wait_for()
+        assert page.get_by_role("button", name="Run", exact=True).is_disabled()
