@@ -99,7 +99,7 @@ def test_a_whole_run(browser, server):
         box.type(" b i p 1 2 ? rc")
         press(page, "ArrowLeft", "ArrowRight", "Home", "End", "Shift+ArrowLeft")
         assert state(page) == before
-        page.get_by_role("link", name="Compare").click()
+        page.get_by_role("link", name="Compare").click(delay=100)  # a person's click: the field is left first
         page.get_by_text("Input rows by kind").wait_for()
         page.get_by_role("link", name="Explore").click()
         wait_for_player(page)
