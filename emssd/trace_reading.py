@@ -20,7 +20,15 @@ MAX_DEPTH = 12
 MODEL_TEXTS = ("name", "architecture", "dtype", "device")
 MODEL_COUNTS = ("parameters", "layers", "heads", "kv_heads", "head_dim", "hidden", "vocab")
 FINISH_REASONS = ("eos", "length", "context", None)
+MODEL_OPTIONAL_COUNTS = ("context_length", "pad_token_id")
+MODEL_INNER_SIZES = ("value_head_dim", "intermediate", "expert_intermediate", "experts", "experts_per_token")
 NEXT_KINDS = ("bonus", "recovered", "plain", None)
+# What is derived from a trace (FLOPs, sums of seconds) must stay a finite number.
+MAX_COUNT = 2**63 - 1
+MAX_SECONDS = 10**6
+MAX_GAP = 10**39
+COUNT_WORDS = "a whole number from 0 to 2**63 - 1"
+SECONDS_WORDS = f"a number from 0 to {MAX_SECONDS}"
 
 
 def read_trace(source: str | os.PathLike[str]) -> GenerationTrace:
@@ -113,7 +121,7 @@ class _Reader:
         return value
 
     def count(self, name: str) -> int:
-        return int(self.take(name, _is_count, "a whole number from 0"))
+        return int(self.take(name, _is_count, COUNT_WORDS))
 
     def text(self, name: str) -> str:
         return str(self.take(name, lambda value: isinstance(value, str), "a text"))
@@ -140,12 +148,12 @@ class _Reader:
         table = self.take(name, lambda value: isinstance(value, dict), "an object of numbers from 0")
         phases = _Reader(table, f"{self.path}{name}")
         for phase in {*PHASES, *table}:
-            phases.take(phase, _is_time, "a number from 0")
+            phases.take(phase, _is_time, SECONDS_WORDS)
         return dict(table)
 
 
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
 
 
 def _is_count_list(value: Any) -> bool:
@@ -157,12 +165,19 @@ def _is_id_table(value: Any) -> bool:
 
 
 def _is_gap_table(value: Any) -> bool:
-    lists = value is None or (isinstance(value, list) and all(isinstance(item, list) for item in value))
-    return lists and all(_is_time(gap) for item in value or [] for gap in item)
+    return value is None or (isinstance(value, list) and all(_is_gap_list(item) for item in value))
+
+
+def _is_gap_list(value: Any) -> bool:
+    return isinstance(value, list) and all(_is_number(gap, MAX_GAP) for gap in value)
 
 
 def _is_time(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+    return _is_number(value, MAX_SECONDS)
+
+
+def _is_number(value: Any, most: int) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value <= most
 
 
 def _trace(data: Any) -> GenerationTrace:
@@ -179,9 +194,9 @@ def _trace(data: Any) -> GenerationTrace:
     trace = GenerationTrace(
         config=reader.table("config"),
         method=method,
-        drafter=_described(reader.table("drafter"), "drafter", ("name",), ()),
+        drafter=_described(reader.table("drafter"), "drafter", ("name",)),
         attention=reader.text("attention"),
-        model=_described(reader.table("model"), "model", MODEL_TEXTS, MODEL_COUNTS),
+        model=_model(reader.table("model")),
         rows=[_request(item, f"rows[{row}]") for row, item in enumerate(reader.list("rows"))],
         steps=[_step(item, f"steps[{index}]") for index, item in enumerate(reader.list("steps"))],
         tokens=tokens,
@@ -192,17 +207,20 @@ def _trace(data: Any) -> GenerationTrace:
     return trace
 
 
-def _described(table: dict[str, Any], path: str, texts: Sequence[str], counts: Sequence[str]) -> dict[str, Any]:
+def _described(table: dict[str, Any], path: str, texts: Sequence[str], counts: Sequence[str] = ()) -> dict[str, Any]:
     """A description as it is, once the fields that others rely on are known to be there."""
     reader = _Reader(table, path)
     for name in texts:
         reader.text(name)
     for name in counts:
         reader.count(name)
-    for name in ("context_length", "pad_token_id"):
-        if reader.rest.get(name) is not None:
-            reader.count(name)
     return table
+
+
+def _model(table: dict[str, Any]) -> dict[str, Any]:
+    counts = [name for name in MODEL_OPTIONAL_COUNTS if table.get(name) is not None]
+    counts += [name for name in MODEL_INNER_SIZES if isinstance(table.get(name), int)]  # some have one size per layer
+    return _described(table, "model", MODEL_TEXTS, (*MODEL_COUNTS, *counts))
 
 
 def _request(data: Any, path: str) -> RequestTrace:
@@ -281,8 +299,7 @@ def _row(data: Any, path: str) -> RowTrace:
         draft_source=reader.take("draft_source", lambda v: v is None or _is_count(v), "a whole number or null"),
     )
     if "logit_gaps" in reader.rest:
-        good = lambda value: value is None or (isinstance(value, list) and all(_is_time(gap) for gap in value))  # noqa: E731
-        row.logit_gaps = reader.take("logit_gaps", good, "a list of numbers from 0")
+        row.logit_gaps = reader.take("logit_gaps", lambda v: v is None or _is_gap_list(v), "a list of numbers from 0")
     if "top_token_ids" in reader.rest:
         row.top_token_ids = reader.take("top_token_ids", _is_id_table, "lists of whole numbers from 0, one a token")
     if "top_logit_gaps" in reader.rest:

@@ -504,6 +504,22 @@ def test_text_that_is_no_trace(text, words):
     assert words in refused(text)
 
 
+SIZES = ("layers", "head_dim", "parameters", "vocab", "context_length", "intermediate", "experts")
+OVER = [
+    *[(("model", name), number) for name in SIZES for number in (2**200, 10**400)],
+    *[(("steps", 1, "seconds", name), number) for name in ("draft", "total") for number in (2**200, 10**400, 1e300)],
+    *[(("steps", 1, "rows", 0, "logit_gaps"), [number]) for number in (2**200, 10**400, 1e300)],
+    *[(("steps", 1, "rows", 0, "top_logit_gaps"), [[0.0, number]]) for number in (2**200, 10**400, 1e300)],
+]
+
+
+@pytest.mark.parametrize(("path", "value"), OVER)
+def test_numbers_from_which_nothing_finite_follows_are_refused_by_name(path, value):
+    damaged = data()
+    at(path[:-1], damaged)[path[-1]] = value
+    assert named(path) in refused(damaged)
+
+
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e999", "-1e999"])
 @pytest.mark.parametrize("place", ['"total":', '"prompt_text":', '"seed":'])
 def test_not_a_number_is_refused_wherever_it_stands(number, place):
