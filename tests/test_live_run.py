@@ -131,6 +131,17 @@ def test_who_no_longer_wants_a_turn_leaves_the_queue():
     assert not queue._queue
 
 
+def test_who_breaks_while_waiting_or_in_a_turn_leaves_the_queue():
+    queue = TurnQueue()
+    with queue.turn(lambda: False), pytest.raises(ZeroDivisionError), queue.turn(lambda: 1 // 0):
+        pass
+    with pytest.raises(ZeroDivisionError), queue.turn(lambda: False):
+        1 // 0  # noqa: B018
+    assert not queue._queue
+    with queue.turn(lambda: False) as given:
+        assert given
+
+
 def test_cancelling_between_two_steps_lets_at_most_one_more_happen(lm):
     request = LiveRequest((tuple(prompt_ids(9)), tuple(prompt_ids(4))), ("a", "b"), ("vanilla", "ems-sd"), 3, 200)
     for _ in range(5):
@@ -245,6 +256,15 @@ def test_a_run_that_breaks_says_so_and_keeps_what_it_has(lm, monkeypatch):
     run.start().join(10)
     assert (run.state, run.error) == ("failed", "The run stopped: RuntimeError the device is gone")
     assert sum(run.steps.values()) == 7
+
+
+def test_a_run_that_cannot_be_closed_ends_all_the_same(lm, monkeypatch):
+    monkeypatch.setattr(threading, "excepthook", lambda caught: None)
+    run = LiveRun(lm, LiveRequest((tuple(prompt_ids(9)),), ("a",), ("vanilla",), 3, 5))
+    monkeypatch.setattr(GenerationRun, "close", lambda self: 1 // 0)
+    run.start().join(10)
+    assert run.done
+    assert TURNS.members == 0
 
 
 def test_a_draft_model_drafts(lm):

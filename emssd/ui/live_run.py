@@ -171,11 +171,13 @@ class LiveRun:
             reason = str(error).strip().split("\n")[0][:200]
             self.error = f"The run stopped: {type(error).__name__} {reason}"
         finally:
-            for run in self._runs.values():
-                run.close()
-            self._runs = {}
-            self.ended = time.perf_counter()
-            self.state = state
+            try:
+                for run in self._runs.values():
+                    run.close()
+            finally:  # a page that polls must hear of the end, whatever breaks
+                self._runs = {}
+                self.ended = time.perf_counter()
+                self.state = state
 
     def _decode(self) -> str:
         active = dict(self._runs)

@@ -43,22 +43,23 @@ class TurnQueue:
             must_stop: asked while waiting; anything true ends the wait.
 
         Yields:
-            Whether the turn was given; False where `must_stop` ended the wait before.
+            Whether the turn was given; False where `must_stop` ended the wait before. Whatever `must_stop` raises
+            ends it, too.
         """
         ticket = object()
-        with self._changed:
-            self._queue.append(ticket)
-            while self._queue[0] is not ticket and not must_stop():
-                self._changed.wait(CHECK_SECONDS)
-            given = self._queue[0] is ticket
-            if not given:
-                self._queue.remove(ticket)
         try:
+            with self._changed:
+                self._queue.append(ticket)
+                while self._queue[0] is not ticket and not must_stop():
+                    self._changed.wait(CHECK_SECONDS)
+                given = self._queue[0] is ticket
+                if not given:
+                    self._queue.remove(ticket)
             yield given
         finally:
-            if given:
-                with self._changed:
-                    self._queue.popleft()
+            with self._changed:
+                if ticket in self._queue:
+                    self._queue.remove(ticket)
                     self._changed.notify_all()
 
 
