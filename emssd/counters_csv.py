@@ -10,7 +10,7 @@ import io
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from emssd.accounting import INPUT_KINDS, SCAN_KINDS
+from emssd.accounting import ATTENTION_MODES, INPUT_KINDS, SCAN_KINDS
 from emssd.token_text import visible
 from emssd.trace import PHASES, GenerationTrace, RowTrace, StepTrace
 
@@ -21,13 +21,13 @@ ROW_COLUMNS = (
 STEP_COLUMNS = (
     *("method", "step", "kind", "live_rows", "drafted", "accepted", "emitted"),
     *(f"input_rows_{kind}" for kind in INPUT_KINDS),
-    *(f"kv_slots_{mode}_{kind}" for mode in ("per_token", "varlen") for kind in SCAN_KINDS),
+    *(f"kv_slots_{mode}_{kind}" for mode in ATTENTION_MODES for kind in SCAN_KINDS),
     *("attention_launches", "kv_slots_allocated", "holes_total"),
     *(f"seconds_{phase}" for phase in PHASES),
 )
 
-# A cell that starts like this may be taken for a formula. Where ";" parts cells, one may start in mid-text.
-_FORMULA = re.compile(r"(^|;)(?=\s*[=+\-@＝＋－＠'\t\r])")
+# A cell that starts like this may be taken for a formula. Where ";" parts cells, one may start in mid-text, in quotes.
+_FORMULA = re.compile(r"(^|;)(?=[\s\"]*[=+\-@＝＋－＠'\t\r])")
 
 Value = str | int | float
 
@@ -89,7 +89,7 @@ def _step_line(name: str, step: StepTrace) -> list[Value]:
         *(name, step.index, step.kind, sum(row.kind != "finished" for row in step.rows)),
         *(sum(getattr(row, count) for row in step.rows) for count in ("num_drafted", "num_accepted", "num_emitted")),
         *(account.input_rows[kind] for kind in INPUT_KINDS),
-        *(account.kv_slots_scanned[mode][kind] for mode in ("per_token", "varlen") for kind in SCAN_KINDS),
+        *(account.kv_slots_scanned[mode][kind] for mode in ATTENTION_MODES for kind in SCAN_KINDS),
         *(account.attention_launches, account.kv_slots_allocated, account.holes_total),
         *(step.seconds.get(phase, "") for phase in PHASES),
     ]

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from emssd.accounting import INPUT_KINDS, SCAN_KINDS, StepAccount
+from emssd.accounting import ATTENTION_MODES, INPUT_KINDS, SCAN_KINDS, StepAccount
 from emssd.errors import TraceError
 
 SCHEMA = 1
@@ -219,7 +219,7 @@ class GenerationTrace:
         seconds = {phase: sum(step.seconds.get(phase, 0.0) for step in steps) for phase in PHASES}
         scanned = {
             mode: {kind: sum(step.account.kv_slots_scanned[mode][kind] for step in steps) for kind in SCAN_KINDS}
-            for mode in ("per_token", "varlen")
+            for mode in ATTENTION_MODES
         }
         return {
             "tokens": sum(len(row.output_token_ids) for row in self.rows),
