@@ -258,6 +258,7 @@ def test_a_click_pins_escape_unpins_and_both_panes_light_up(opened):
     assert (right.count("visible"), right.count("dead")) == (6, 0)
     page.mouse.move(5, 5)
     page.wait_for_url("**pin=1.7**")
+    assert "6 queries, weight 0" in page.get_by_test_id("live").text_content()
     assert press(page, "Escape") == (2, "attend")
     assert not card.is_visible()
 
@@ -287,6 +288,7 @@ def test_cells_are_reached_and_said_by_keyboard(opened):
     page = opened(preset_data(step=2, sub="commit"))
     press(page, "i", "Home", "ArrowDown", "ArrowRight", "Enter")
     assert page.evaluate("[player.pin.pane, player.pin.row, player.pin.slot]") == [0, 1, 1]
+    page.wait_for_url("**pin=1.1**")
     assert "row 1, slot 1" in page.get_by_test_id("live").text_content()
     press(page, "i")
     assert page.evaluate("player.roving.pane") == 1
@@ -314,6 +316,46 @@ def test_predictions_are_scored_explained_and_never_in_the_way(opened):
     assert press(page, "ArrowRight", "ArrowRight")[0] == 5
     press(page, "p")
     assert not card.is_visible()
+
+
+def test_a_prediction_that_is_no_number_is_answered_and_digits_choose_panes_again_after_it(opened):
+    page = opened(preset_data("copy-rich"))
+    press(page, "p")
+    card = page.get_by_label("Predict before you see")
+    card.get_by_role("button", name="Check").click()
+    page.wait_for_timeout(200)
+    assert "Type a whole number, or skip." in card.inner_text()
+    card.get_by_role("button", name="Skip").click()
+    card.get_by_role("button", name="Next question").click()
+    assert place(page) == (2, "attend")
+    assert "Type a whole number" not in card.inner_text()
+    press(page, "0", "Enter", "ArrowRight", "7", "Escape")
+    assert not card.is_visible()
+    assert press(page, "ArrowRight") == (4, "attend")
+    press(page, "1")
+    assert [page.get_by_test_id(pane).is_visible() for pane in PANES] == [True, False]
+
+
+def test_the_keyboard_goes_on_where_the_pressed_button_is_switched_off_or_put_away(opened):
+    page = opened(preset_data("copy-rich", step=12, sub="commit"))
+    page.get_by_role("button", name="Next step").click()
+    assert page.get_by_role("button", name="Next step").is_disabled()
+    assert press(page, "ArrowLeft") == (12, "commit")
+    press(page, "p")
+    page.get_by_role("button", name="Stop predicting").click()
+    assert press(page, "ArrowLeft")[0] == 11
+
+
+def test_a_press_on_the_word_of_a_choice_chooses_it(opened):
+    page = opened(preset_data("copy-rich"))
+    page.get_by_role("button", name="Speed", exact=True).click()
+    page.get_by_text("4×", exact=True).click()
+    assert page.evaluate("player.speed") == 4
+    assert page.get_by_role("radio", name="4×").is_visible()
+    page.get_by_role("button", name="Breakpoints", exact=True).click()
+    page.get_by_text("a row finished", exact=True).click()
+    page.get_by_text("first hole", exact=True).click()
+    assert page.evaluate("[...player.ticked].sort()") == ["finished", "first-hole"]
 
 
 def test_same_modelled_time_lets_the_faster_pane_run_ahead(opened):
@@ -438,6 +480,41 @@ def test_outputs_that_differ_are_said_and_found(opened):
     press(page, "End")
     badge.click()
     assert place(page) == (1, "commit")
+
+
+@pytest.mark.parametrize("width", [700, 1024, 1280, 1440])
+def test_marks_on_the_track_never_lie_on_each_other(opened, width):
+    page = opened(preset_data("slow-row", "greedy", "vanilla"))
+    page.set_viewport_size({"width": width, "height": 900})
+    page.wait_for_timeout(200)
+    boxes = [mark.bounding_box() for mark in page.locator(".mark-group").all()]
+    assert len(boxes) > 2
+    assert all(one["x"] + one["width"] <= two["x"] + 1 for one, two in pairwise(boxes))
+    said = [mark.get_attribute("aria-label") for mark in page.locator(".mark").all()]
+    assert sum(len(text.split("; ")) for text in said) == page.evaluate("player.transport.drawn.flat().length")
+
+
+def test_nothing_that_was_said_of_one_place_stays_at_another(opened):
+    page = opened(preset_data("copy-rich"))
+    press(page, "End", "b")
+    assert page.get_by_text("No event after this place.").is_visible()
+    press(page, "ArrowLeft")
+    assert not page.get_by_text("No event after this place.").is_visible()
+
+
+def test_a_player_built_anew_on_the_same_page_goes_on_where_the_reader_was(opened):
+    page = opened(preset_data("copy-rich", step=3))
+    press(page, "ArrowRight", "Shift+ArrowRight", "i", "Enter")
+    kept = page.evaluate("JSON.stringify(player.pin)")
+    script = """() => { const { root, data } = player; player.detach();
+      root.replaceChildren(); window.player = new Player(root, { ...data, start: { step: 1, sub: "draft", pin: null } }); }"""
+    page.evaluate(script)
+    assert place(page) == (4, "pack")
+    assert page.evaluate("JSON.stringify(player.pin)") == kept
+    page.evaluate(
+        "() => { const { root, data } = player; window.player = new Player(root, { ...data, group: 'another' }); }"
+    )
+    assert place(page) == (1, "draft")
 
 
 def test_nothing_scrolls_sideways(opened):

@@ -181,6 +181,19 @@ def test_a_card_says_where_a_hole_came_from(page):
     assert all(f"{label}: {value}" in told["text"] for label, value in told["lines"])
 
 
+def test_a_rejected_draft_s_card_says_how_far_the_target_s_tokens_are_and_whether_it_is_among_them(page):
+    body = """const pane = panes[1]; pane.at = { step: 3, sub: "verify" };
+    const query = queriesAt(pane.run, 3).find(each => each.row === 6 && each.index === 1);
+    return describeQuery({ data, panes }, pane, query)"""
+    told = dict(evaluated(page, preset_data("copy-rich"), body)["lines"])
+    step = load_preset("copy-rich").traces["ems-sd"].steps[3].rows[6]
+    gaps = [f"−{gap:.2f}" for gap in step.top_logit_gaps[0][1:]]
+    assert all(gap in told["Why rejected"] for gap in gaps)
+    assert "(logits)" in told["Why rejected"]
+    assert step.input_token_ids[1] not in step.top_token_ids[0]
+    assert told["Why rejected"].endswith("is not among these")
+
+
 def test_questions_have_the_trace_s_answer(page):
     body = """const player = { data, panes };
     const asked = panes[0].steps.map((_, step) => questionOf(player, step)).filter(Boolean);

@@ -3,6 +3,13 @@
 const TICK_MS = 900, REST_MS = 300;
 const SMALL_ROWS = 3, SMALL_SLOTS = 40, NARROW = 1080;
 
+// Where the reader was in each group: a player that is built anew on the same page of the browser goes on there.
+const PLACES = (window.emssdPlaces ||= new Map());
+
+function placeLeft(group) {
+  return (group && PLACES.get(group)) || null;
+}
+
 class Player {
   static made = 0;
 
@@ -73,13 +80,15 @@ class Player {
     this.phases = phasesOf(this.panes, data.palette);
     if (this.playSubs === null || !kept) this.playSubs = this.steps - 1 <= FEW_STEPS;
     if (this.single !== null && !this.panes[this.single]) this.single = null;
+    const back = before ? null : placeLeft(data.group);
     if (!kept) this.startAt(data.start || {});
-    Object.assign(this, { hover: null, roving: null });
+    Object.assign(this, back, { hover: null, roving: null });
+    if (!this.holds(this.pin)) this.pin = null;
     this.readTheme();
     this.buildPanes();
     this.bar.load(data);
     this.notices.replaceChildren(...(data.notices || []).map((text) => make("p", { text })));
-    this.setClock(this.panes.length > 1 ? this.clock : "step", !!before);
+    this.setClock(this.panes.length > 1 ? this.clock : "step", !!(before || back));
   }
 
   startAt({ step = 0, sub = "commit", pin = null }) {
@@ -89,6 +98,12 @@ class Player {
     const [row, slot] = String(pin ?? "").split(".").map(Number);
     const { run } = this.panes[0], fits = pin && row >= 0 && row < run.rows && slot >= 0 && slot < run.slots;
     this.pin = fits ? { pane: 0, kind: "cell", row, slot } : null;
+  }
+
+  // Whether there is such an item in the panes of now.
+  holds(item) {
+    const run = item && this.panes[item.pane]?.run;
+    return !!run && item.row < run.rows && (item.kind !== "cell" || item.slot < run.slots);
   }
 
   buildPanes() {
@@ -146,13 +161,17 @@ class Player {
   }
 
   go(step, sub = this.predicting && step !== this.step ? "attend" : this.sub, { remember = true, motion = true } = {}) {
+    const before = this.placeNumber();
     this.step = Math.min(Math.max(step, 0), this.count - 1);
     if (this.step > 0 || sub !== "commit") this.sub = sub;
+    if (this.placeNumber() !== before) this.message.hidden = true;
     this.moves = motion && this.mayMove();
     for (const pane of this.panes) pane.at = paneAt(pane, this.clock, this.timeline, this.step, this.sub);
     this.paint();
     this.moves = false;
-    if (remember) this.remember();
+    if (!remember) return;
+    this.untold = true;
+    this.remember();
   }
 
   mayMove() {
@@ -286,9 +305,16 @@ class Player {
   setPin(pin) {
     this.pin = pin;
     const told = pin && this.describe(this.panes[pin.pane], pin);
-    if (told) this.live.textContent = told.text;
+    if (told) this.tell(told.text);
     this.paintFocus();
+    this.keepFocus();
     this.remember();
+  }
+
+  // What is said of one item now, instead of the narration that waits.
+  tell(text) {
+    this.untold = false;
+    this.live.textContent = text;
   }
 
   describe(pane, item) {
@@ -339,8 +365,16 @@ class Player {
     this.predict.paint();
     this.codePanel.paint();
     this.table.paint();
+    this.keepFocus();
     for (const pane of this.panes) pane.node.dataset.step = pane.at.step;
     Object.assign(this.root.dataset, { step: this.step, substep: this.shownSub, ready: "1" });
+  }
+
+  // The keyboard goes on where the focused button has just been switched off or put away.
+  keepFocus() {
+    const focused = this.root.getRootNode().activeElement;
+    if (!focused || focused === this.root || !this.root.contains(focused)) return;
+    if (focused.disabled || !focused.getClientRects().length) this.root.focus({ preventScroll: true });
   }
 
   // The views with what is pointed at, lines, cards and outlines.
@@ -418,7 +452,7 @@ class Player {
   address() {
     const address = new URL(window.location.href), { link } = this.data, { step, sub } = this.panes[0].at;
     const place = this.clock === "time" ? { step, sub } : { step: this.step, sub: this.shownSub };
-    const entries = { ...(link || {}), ...place, pin: this.pinText(), v: link ? 1 : null };
+    const entries = { preset: null, left: null, right: null, ...link, ...place, pin: this.pinText(), v: link ? 1 : null };
     for (const [name, value] of Object.entries(entries)) {
       if (value === null) address.searchParams.delete(name);
       else address.searchParams.set(name, value);
@@ -428,11 +462,20 @@ class Player {
 
   // Once the reader rests, the address holds the view and the narration is said; the server is not asked.
   remember() {
+    const { data, step, sub, clock, pin } = this;
+    PLACES.set(data.group, { step, sub, clock, pin });
     clearTimeout(this.resting);
     this.resting = setTimeout(() => {
       this.writeAddress();
-      this.live.textContent = this.shown.map((pane) => `${pane.title}: ${this.storyOf(pane).map(([text]) => text).join("")}`).join(" ");
+      this.narrate();
     }, REST_MS);
+  }
+
+  // Said once for each place: what is said of a cell after that stays.
+  narrate() {
+    if (!this.untold) return;
+    this.untold = false;
+    this.live.textContent = this.shown.map((pane) => `${pane.title}: ${this.storyOf(pane).map(([text]) => text).join("")}`).join(" ");
   }
 
   // A page inside a frame or a file may have an address that cannot be changed; it works without.

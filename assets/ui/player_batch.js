@@ -1,7 +1,7 @@
 // The batch view, for everything larger: verdicts and text by row, the input to scale, all slots, slots around the cursors.
 
 const BATCH = {
-  label: 104, titles: 96, line: 19, verdict: 15, verdictHeight: 15, textGap: 15, leastText: 170, strip: 9, stripHeight: 14, below: 46,
+  label: 112, titles: 104, line: 19, verdict: 15, verdictHeight: 15, textGap: 15, leastText: 170, strip: 9, stripHeight: 14, below: 46,
   mapLine: 12, mapBar: 10, mapTop: 15, near: 13.7, nearLine: 15, after: 8, flag: 32, leastSlots: 12, mostSlots: 64, mostCell: 44, mostHeight: 40,
 };
 
@@ -18,15 +18,19 @@ function batchShape(player, width) {
   };
 }
 
+// A row's number, by which everything else calls it, and its title.
 function batchLabel({ font, theme, player, run, step }, ctx, row, y, px) {
-  const face = font(px, 400), finished = run.at(step, row).kind === "finished";
-  drawText(ctx, face, fitText(ctx, face, player.data.rows[row] ?? `row ${row}`, BATCH.titles), 0, y, finished ? theme.chrome.faint : theme.chrome.text);
+  const face = font(px, 400), finished = run.at(step, row).kind === "finished", title = player.data.rows[row] ?? "";
+  const left = textWidth(ctx, face, String(run.rows - 1)) + 6;
+  drawText(ctx, face, String(row), left - 6, y, theme.chrome.faint, "right");
+  drawText(ctx, face, fitText(ctx, face, title, BATCH.titles - left), left, y, finished ? theme.chrome.faint : theme.chrome.text);
 }
 
 // Titles that were cut off are told in full where the pointer rests on them.
 function tellTitles(player, section) {
   section.canvas.addEventListener("pointermove", (event) => {
-    const title = event.offsetX < BATCH.titles ? player.data.rows[section.rowAt(event.offsetY)] || "" : "";
+    const row = section.rowAt(event.offsetY), name = event.offsetX < BATCH.titles && player.data.rows[row];
+    const title = name ? `row ${row}: ${name}` : "";
     if (section.canvas.title !== title) section.canvas.title = title;
   });
 }
@@ -192,10 +196,10 @@ function drawUnderline(ctx, theme, origin, x, y, w) {
 
 function wasteOf({ queries, run, step }) {
   const pads = queries.filter(({ kind, live }) => kind === "pad" && live).length, idle = queries.filter(({ live }) => !live).length;
-  if (!pads && !idle) return `${several(queries.length, "row")}, no pads`;
+  if (!pads && !idle) return `${several(queries.length, "input row")}, no pads`;
   const ended = Array.from({ length: run.rows }, (_, row) => run.at(step, row)).filter(({ kind, pads: fed }) => kind === "finished" && fed).length;
   const why = [pads && several(pads, "input pad"), idle && `${idle} for ${ended === 1 ? "the finished row" : `${ended} finished rows`}`].filter(Boolean).join(", ");
-  return `${pads + idle} of ${several(queries.length, "row")} carry no new token: ${why}`;
+  return `${pads + idle} of ${several(queries.length, "input row")} wasted: ${why}`;
 }
 
 class BatchMap extends Section {

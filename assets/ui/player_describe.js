@@ -95,7 +95,7 @@ function describeCell(player, pane, row, slot) {
 // The target's best few tokens where a query stands, with how far each is behind the best.
 function bestTokens(player, pane, query) {
   const best = pane.tops?.[`${pane.at.step}.${query.row}`]?.[query.index];
-  return best?.length ? best.map(([word, gap]) => `${quoted(player.data, word)} ${gap ? "−" + gap.toFixed(2) : "best"}`).join(", ") : "";
+  return best?.length ? `${best.map(([word, gap]) => `${quoted(player.data, word)} ${gap ? "−" + gap.toFixed(2) : "best"}`).join(", ")} (logits)` : "";
 }
 
 // Where a looked-up draft was copied from: position and token just before the copy.
@@ -121,9 +121,10 @@ function readsLine({ kind }, { visible, dead }) {
 
 // The fed token before a draft is the one whose answer judges it.
 function whyRejected(player, pane, query) {
-  const judge = pane.run.at(pane.at.step, query.row).answers[query.index - 1];
-  const best = bestTokens(player, pane, { ...query, index: query.index - 1 });
-  return ["Why rejected", best || `the target says ${quoted(player.data, judge)}`];
+  const judge = pane.run.at(pane.at.step, query.row).answers[query.index - 1], judged = { ...query, index: query.index - 1 };
+  const best = bestTokens(player, pane, judged), known = pane.tops?.[`${pane.at.step}.${query.row}`]?.[judged.index] || [];
+  const beyond = best && !known.some(([word]) => word === query.word) ? `; ${quoted(player.data, query.word)} is not among these` : "";
+  return ["Why rejected", best ? best + beyond : `the target says ${quoted(player.data, judge)}`];
 }
 
 // What a fed token's card says at what the pane shows.

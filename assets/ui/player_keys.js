@@ -66,7 +66,7 @@ function rove(player, pane, row, slot) {
   const { rows, slots } = pane.run;
   player.roving = { pane: pane.index, kind: "cell", row: Math.min(Math.max(row, 0), rows - 1), slot: Math.min(Math.max(slot, 0), slots - 1) };
   player.hover = null;
-  player.live.textContent = `${pane.title}, ${describeCell(player, pane, player.roving.row, player.roving.slot).text}`;
+  player.tell(`${pane.title}, ${describeCell(player, pane, player.roving.row, player.roving.slot).text}`);
   player.paintFocus();
 }
 

@@ -46,14 +46,16 @@ class PredictCard {
     this.button = make("button", { type: "button", class: "word primary", text: "Check", onclick: () => this.check() });
     this.skip = make("button", { type: "button", class: "word", text: "Skip", onclick: () => this.pass() });
     this.result = make("p", { class: "q-result", role: "status" });
+    this.next = make("button", { type: "button", class: "word", text: "Next question", onclick: () => this.ask() });
     this.score = make("span", { class: "q-score" });
     this.form = make("div", { class: "q-line" }, this.input, this.button, this.skip);
     const head = make("div", { class: "q-head" }, this.text, this.score, iconButton("cross", "Stop predicting", () => player.togglePredict()));
-    this.node = make("section", { class: "predict", "aria-label": "Predict before you see", hidden: true }, head, this.form, this.result);
+    this.node = make("section", { class: "predict", "aria-label": "Predict before you see", hidden: true }, head, this.form, this.result, make("div", { class: "q-line" }, this.next));
   }
 
   clear() {
     this.given.clear();
+    this.hint = "";
     Object.assign(this, { asked: 0, right: 0 });
   }
 
@@ -61,15 +63,16 @@ class PredictCard {
   paint() {
     const { player } = this;
     this.node.hidden = !player.predicting;
-    if (!player.predicting) return;
+    if (!player.predicting) return (this.question = null);
     const { step } = player, question = questionOf(player, step), given = this.given.get(`${player.data.id} ${step}`);
     const revealed = SUBSTEPS.indexOf(player.shownSub) >= 4, open = question && !given && !revealed;
     this.question = open ? question : null;
     this.text.textContent = question ? `Step ${step}. ${question.text}` : "Nothing to predict here: go to a step that decodes.";
     this.form.hidden = !open;
-    if (open && this.askedAt !== step) this.input.value = "";
+    if (this.askedAt !== step) this.input.value = this.hint = "";
     this.askedAt = step;
-    this.result.textContent = given || (question && revealed ? `Already on screen: ${question.answer}. Go to another step to predict.` : "");
+    this.next.parentNode.hidden = !question || !!open || step >= player.count - 1;
+    this.result.textContent = given || this.hint || (question && revealed ? `Already on screen: ${question.answer}. Go to another step to predict.` : "");
     this.score.textContent = this.asked ? `${this.right} of ${this.asked} right` : "";
   }
 
@@ -77,13 +80,19 @@ class PredictCard {
     const { question } = this;
     if (!question) return;
     if (this.input.value === "" || !Number.isInteger(+this.input.value)) {
-      this.result.textContent = "Type a whole number, or skip.";
-      return;
+      this.hint = "Type a whole number, or skip.";
+      return this.paint();
     }
     const right = +this.input.value === question.answer;
     this.asked++;
     this.right += right ? 1 : 0;
     this.tell(question, `${right ? "✓ Right." : `✗ Not ${this.input.value}.`} ${question.reason}`);
+  }
+
+  // The next step's question, ready to be answered.
+  ask() {
+    this.player.go(this.player.step + 1);
+    if (this.question) this.input.focus({ preventScroll: true });
   }
 
   pass() {

@@ -19,7 +19,7 @@ function drawPicture(player) {
   ctx.fillStyle = chrome.page;
   ctx.fillRect(0, 0, width, height);
   const state = player.transport.valueText(), badge = player.bar.badge.hidden ? "" : player.bar.badge.textContent;
-  pngText(player, ctx, ["EMS-SD", state, badge].filter(Boolean).join("   ·   "), PNG_GAP, 32, 15.5, 650, chrome.ink);
+  pngText(player, ctx, ["EMS-SD", player.data.title, state, badge].filter(Boolean).join("   ·   "), PNG_GAP, 32, 15.5, 650, chrome.ink);
   panes.forEach((pane, n) => {
     ctx.save();
     ctx.translate(boxes[n].left - first.left + PNG_GAP, boxes[n].top - first.top + PNG_HEAD + PNG_GAP);

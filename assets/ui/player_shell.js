@@ -54,6 +54,7 @@ function menu(trigger, panel, label) {
   const box = make("div", { class: "menu" }, trigger, panel);
   panel.classList.add("panel");
   panel.hidden = true;
+  panel.tabIndex = -1; // a press on a word in it leaves the focus inside
   panel.setAttribute("role", "group");
   panel.setAttribute("aria-label", label);
   const show = (open) => {
@@ -255,7 +256,7 @@ function counterHelp(key, data, pane) {
     "input-rows": "Rows of the dense layers in decode steps. Dotted: pads, and rows fed for finished requests.",
     "kv-slots": `${kernel} Dead: masked slots, and everything that pads load.`,
     holes: "Masked slots that every later step loads again, of the slots that cursors have moved over since the prompt. Prompt pads are counted apart.",
-    "flops-wasted": "Work of pads and of finished rows. Rejected drafts are not counted: they had to be tried.",
+    "flops-wasted": "Work of pads and of finished rows, and attention over dead slots. Rejected drafts are not counted: they had to be tried.",
     "modelled-time": `${data.time.label}: ${data.time.where}. ${data.time.help || ""}`,
   }[key];
 }

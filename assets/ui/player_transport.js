@@ -105,17 +105,18 @@ class Transport {
     this.buildMarks();
   }
 
-  // Marks of one place stand together; where places are too close for their marks, they share one group.
+  // Marks of one place stand together; where places are too close for their marks, they share one group in their middle.
   buildMarks() {
-    const width = this.width || 800, groups = [];
+    const width = this.width || 800, room = width - THUMB, groups = [];
     for (const place of this.places) {
-      const marks = this.marksAt(place), last = groups[groups.length - 1];
-      if (!marks.length) continue;
-      const half = groupWidth(marks) / 2, x = place.at * (width - THUMB);
-      if (last && x - half < last.x + groupWidth(last.marks) / 2) last.marks.push(...marks);
-      else groups.push({ place, x, marks });
+      const marks = this.marksAt(place);
+      if (marks.length) groups.push({ from: place.at, to: place.at, marks });
+      while (groups.length > 1 && touching(...groups.slice(-2), room)) {
+        const { to, marks: more } = groups.pop(), last = groups[groups.length - 1];
+        Object.assign(last, { to, marks: last.marks.concat(more) });
+      }
     }
-    this.marks.replaceChildren(...groups.map(({ place, marks }) => this.markGroup(place, marks)));
+    this.marks.replaceChildren(...groups.map((group) => this.markGroup(middle(group), group.marks)));
     this.markedWidth = width;
   }
 
@@ -123,10 +124,10 @@ class Transport {
     return this.drawn[step].filter((mark) => !this.few || mark.sub === sub);
   }
 
-  markGroup(place, marks) {
-    const group = make("div", { class: "mark-group", style: `left: calc(${THUMB / 2}px + ${place.at} * (100% - ${THUMB}px))` });
+  markGroup(at, marks) {
+    const group = make("div", { class: "mark-group", style: `left: calc(${THUMB / 2}px + ${at} * (100% - ${THUMB}px))` });
     const [shown, rest] = splitMarks(marks);
-    for (const mark of shown.reverse()) group.append(this.markButton(mark, this.markText(mark)));
+    for (const mark of shown.reverse().sort((a, b) => a.step - b.step)) group.append(this.markButton(mark, this.markText(mark)));
     const words = rest.map((mark) => this.markText(mark)), names = { title: words.join("\n"), "aria-label": words.join("; ") };
     const more = { type: "button", tabindex: "-1", class: "mark more", text: "+" + rest.length, ...names, onclick: () => this.goMark(rest[0]) };
     if (rest.length) group.append(make("button", more));
@@ -291,6 +292,15 @@ class Transport {
 function splitMarks(marks) {
   const sorted = marks.slice().sort((a, b) => MARK_ORDER.indexOf(a.key) - MARK_ORDER.indexOf(b.key));
   return [sorted.slice(0, MOST_MARKS), sorted.slice(MOST_MARKS)];
+}
+
+function middle({ from, to }) {
+  return (from + to) / 2;
+}
+
+// Whether two neighbouring groups of marks would lie on each other on a track of `room` pixels.
+function touching(one, next, room) {
+  return (middle(next) - middle(one)) * room < (groupWidth(one.marks) + groupWidth(next.marks)) / 2;
 }
 
 function groupWidth(marks) {
