@@ -506,14 +506,12 @@ def test_a_player_built_anew_on_the_same_page_goes_on_where_the_reader_was(opene
     page = opened(preset_data("copy-rich", step=3))
     press(page, "ArrowRight", "Shift+ArrowRight", "i", "Enter")
     kept = page.evaluate("JSON.stringify(player.pin)")
-    script = """() => { const { root, data } = player; player.detach();
-      root.replaceChildren(); window.player = new Player(root, { ...data, start: { step: 1, sub: "draft", pin: null } }); }"""
-    page.evaluate(script)
+    anew = """entries => { const { root, data } = player; player.detach();
+      window.player = new Player(root, { ...data, ...entries }); }"""
+    page.evaluate(anew, {"start": {"step": 1, "sub": "draft", "pin": None}})
     assert place(page) == (4, "pack")
     assert page.evaluate("JSON.stringify(player.pin)") == kept
-    page.evaluate(
-        "() => { const { root, data } = player; window.player = new Player(root, { ...data, group: 'another' }); }"
-    )
+    page.evaluate(anew, {"group": "another"})
     assert place(page) == (1, "draft")
 
 
