@@ -14,10 +14,12 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
 from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
@@ -25,9 +27,10 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 SIZE = {"width": 1440, "height": 900}
 SCALE = 1.5
-SHADES = 128
+SHADES = (256, 128, 64)
+LEAST_DISTANCE = 60
 MOST_BYTES = 200_000
-MOVIE_SHADES = 64
+MOVIE_SHADES = 256
 MOVIE_WIDTH = 1100
 MOVIE_MS = 620
 MOVIE_END_MS = 1600
@@ -74,6 +77,32 @@ def rest(page: Page) -> None:
     page.wait_for_timeout(1200)
 
 
+def palette_of(pictures: list[Image.Image], shades: int) -> np.ndarray:
+    """[shades, 3] the colours that cover most, none close to another: flat areas keep their exact colour."""
+    counts: Counter[tuple[int, ...]] = Counter()
+    for picture in pictures:
+        counts.update({colour: count for count, colour in picture.getcolors(1 << 24)})
+    chosen = np.empty((0, 3), int)
+    for colour, _ in counts.most_common():
+        if not ((chosen - colour) ** 2).sum(1).min(initial=10**6) > LEAST_DISTANCE:
+            continue
+        chosen = np.vstack([chosen, colour])
+        if len(chosen) == shades:
+            break
+    return chosen
+
+
+def in_palette(picture: Image.Image, palette: np.ndarray) -> Image.Image:
+    """The picture with every pixel in its nearest colour of the palette."""
+    pixels = np.asarray(picture).astype(np.uint32)
+    codes, places = np.unique(pixels[..., 0] << 16 | pixels[..., 1] << 8 | pixels[..., 2], return_inverse=True)
+    colours = np.stack([codes >> 16, codes >> 8 & 255, codes & 255], axis=1).astype(int)
+    nearest = np.array([((palette - colour) ** 2).sum(1).argmin() for colour in colours], np.uint8)
+    few = Image.fromarray(nearest[places].reshape(pixels.shape[:2]))
+    few.putpalette(palette.astype(np.uint8).tobytes())
+    return few
+
+
 def save(page: Page, name: str, full: bool = False) -> None:
     """Write a picture of the window, or of the whole page, with few colours."""
     if full:
@@ -82,9 +111,8 @@ def save(page: Page, name: str, full: bool = False) -> None:
         rest(page)
     picture = Image.open(io.BytesIO(page.screenshot())).convert("RGB")
     path = HERE / f"{name}.png"
-    for shades in (SHADES, 64, 32):
-        few = picture.quantize(shades, method=Image.Quantize.MEDIANCUT, dither=Image.Dither.NONE)
-        few.save(path, optimize=True)
+    for shades in SHADES:
+        in_palette(picture, palette_of([picture], shades)).save(path, optimize=True)
         if path.stat().st_size <= MOST_BYTES:
             break
     print(f"{path.name}: {path.stat().st_size // 1000} kB, {shades} colours")
@@ -143,8 +171,8 @@ def movie(page: Page, address: str) -> None:
         frame = Image.open(io.BytesIO(page.screenshot(clip=clip))).convert("RGB")
         height = round(frame.height * MOVIE_WIDTH / frame.width)
         frames.append(frame.resize((MOVIE_WIDTH, height), Image.Resampling.LANCZOS))
-    palette = frames[-1].quantize(MOVIE_SHADES, method=Image.Quantize.MEDIANCUT)
-    few = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
+    palette = palette_of(frames, MOVIE_SHADES)
+    few = [in_palette(frame, palette) for frame in frames]
     path = HERE / "player.gif"
     times = [MOVIE_MS] * (len(few) - 1) + [MOVIE_END_MS]
     few[0].save(path, save_all=True, append_images=few[1:], duration=times, loop=0, optimize=True)
