@@ -14,7 +14,7 @@ import torch
 import transformers
 
 from emssd import __version__
-from emssd.accounting import INPUT_KINDS, SCAN_KINDS
+from emssd.accounting import ATTENTION_MODES, INPUT_KINDS, SCAN_KINDS
 from emssd.config import METHODS, SpeculativeConfig
 from emssd.decoding import GenerationRun
 from emssd.drafting import Drafter
@@ -162,7 +162,7 @@ def total_of(traces: Sequence[GenerationTrace]) -> dict[str, Any]:
     totals["input_rows"] = {kind: sum(part["input_rows"][kind] for part in parts) for kind in INPUT_KINDS}
     totals["kv_slots_scanned"] = {
         mode: {kind: sum(part["kv_slots_scanned"][mode][kind] for part in parts) for kind in SCAN_KINDS}
-        for mode in ("per_token", "varlen")
+        for mode in ATTENTION_MODES
     }
     totals["seconds"] = {phase: sum(part["seconds"][phase] for part in parts) for phase in PHASES}
     spent = totals["seconds"]["total"]

@@ -42,11 +42,13 @@ def view_command(args: argparse.Namespace) -> int:
 
 
 def read_traces(paths: Sequence[Path]) -> dict[str, GenerationTrace]:
-    """Traces of the same prompts by method, in the order of the files.
+    """Traces of the same prompts, model and limits by method, in the order of the files.
 
     Raises:
         TraceError: names the file, and the field where one is wrong.
     """
+    from emssd.ui.comparison import other_run
+
     traces: dict[str, GenerationTrace] = {}
     first: GenerationTrace | None = None
     for path in paths:
@@ -59,8 +61,10 @@ def read_traces(paths: Sequence[Path]) -> dict[str, GenerationTrace]:
         if trace.method in traces:
             raise TraceError(f"{path} is a second trace of the method {trace.method}: give one file of each method.")
         first = first or trace
-        if [row.prompt_token_ids for row in trace.rows] != [row.prompt_token_ids for row in first.rows]:
-            raise TraceError(f"{path} has other prompts than {paths[0]}: only runs of the same prompts are compared.")
+        if what := other_run(first, trace):
+            raise TraceError(
+                f"{path} has {what} than {paths[0]}: only runs of the same prompts on the same model are compared."
+            )
         traces[trace.method] = trace
     return traces
 

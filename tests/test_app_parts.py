@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 
 from emssd import GenerationTrace
 from emssd.config import METHOD_TITLES
+from emssd.ui.comparison import other_run
 from emssd.ui.library import opened_set
 from emssd.ui.player_data import Pane, player_data
 from emssd.ui.setup_form import METHOD_CHOICES, default_ids, own_prompts
@@ -57,7 +59,7 @@ def test_opened_files_make_a_comparison():
         (lambda: [file_of("vanilla"), file_of("vanilla", "b.json")], "a newer file has the method vanilla"),
         (
             lambda: [("a.json", content(invented_trace("vanilla", [[1, 2], [3]], 5, 2, 1))), file_of("ems-sd")],
-            "its prompts are not those of ems-sd.json",
+            "it has other prompts than ems-sd.json",
         ),
     ],
 )
@@ -67,6 +69,44 @@ def test_files_that_cannot_be_opened_are_one_sentence(files, sentence):
     assert sentence in problem
     assert "\n" not in problem
     assert (opened is None) == (len(given) == 1)
+
+
+@pytest.mark.parametrize(
+    ("part", "name", "value", "what"),
+    [
+        ("model", "name", "another", "another model"),
+        ("model", "layers", 7, "another model"),
+        ("model", "dtype", "float16", "another number format"),
+        ("model", "device", "cuda:0", "another device"),
+        ("config", "max_new_tokens", 99, "another max_new_tokens"),
+        ("config", "eos_token_ids", [96], "other eos_token_ids"),
+        ("config", "seed", 5, None),
+        ("config", "num_top_tokens", 2, None),
+    ],
+)
+def test_only_runs_of_one_model_and_limits_are_compared(part, name, value, what):
+    first, other = (GenerationTrace.from_json(content(run_of(method)).decode()) for method in ("greedy", "ems-sd"))
+    assert other_run(first, other) is None
+    getattr(other, part)[name] = value
+    assert other_run(first, other) == what
+
+
+def test_the_same_weights_under_two_names_are_one_model():
+    first, other = (GenerationTrace.from_json(content(run_of(method)).decode()) for method in ("greedy", "ems-sd"))
+    first.model.update(name="here", checksum="1")
+    other.model.update(name="there", checksum="1")
+    assert other_run(first, other) is None
+    other.model["checksum"] = "2"
+    assert other_run(first, other) == "another model"
+
+
+def test_a_file_of_another_model_is_left_out_and_one_with_a_byte_order_mark_is_read():
+    first, other = run_of("greedy"), json.loads(content(run_of("ems-sd")))
+    other["model"]["name"] = "another"
+    files = [("other.json", json.dumps(other).encode()), ("greedy.json", b"\xef\xbb\xbf" + content(first))]
+    opened, problems = opened_set(files)
+    assert opened.methods == ("greedy",)
+    assert problems == ["other.json was left out: it has another model than greedy.json."]
 
 
 def test_methods_that_can_be_chosen_have_titles():

@@ -207,7 +207,7 @@ def test_what_cannot_be_played_is_refused_in_one_sentence():
     with pytest.raises(TraceError, match=f"too large to play.*{MAX_STEPS} steps"):
         standalone_from_traces({"ems-sd": long}, ["ems-sd"], ["a", "b"], "t")
     other = recorded(RECORDED[0])
-    with pytest.raises(TraceError, match="not of the same prompts"):
+    with pytest.raises(TraceError, match="cannot be shown side by side: one has other prompts"):
         standalone_from_traces({"ems-sd": good, "vanilla": other}, ["ems-sd", "vanilla"], ["a", "b"], "t")
 
 
@@ -241,7 +241,7 @@ def test_two_traces_side_by_side_take_greedy_as_the_baseline():
     assert [pane["isBaseline"] for pane in data["panes"]] == [True, False]
     assert data["panes"][1]["speed"]
     assert frame_of(pair._repr_html_()).text("h1") == "Greedy and EMS-SD"
-    with pytest.raises(TraceError, match="not of the same prompts"):
+    with pytest.raises(TraceError, match="cannot be shown side by side: one has other prompts"):
         side_by_side(scripted_run("greedy"), recorded(RECORDED[0]))
 
 

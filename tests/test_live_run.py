@@ -17,7 +17,7 @@ from emssd.decoding import GenerationRun
 from emssd.kv_cache import KVStore
 from emssd.model_runner import ModelRunner
 from emssd.ui import live_run, live_view
-from emssd.ui.comparison import Clock, clock, compare_outputs, latest, speed_ups
+from emssd.ui.comparison import Clock, clock, compare_outputs, latest_speed_up, speed_ups
 from emssd.ui.live_run import LiveRequest, LiveRun
 from emssd.ui.progress import TAIL_TOKENS, MethodProgress, RowText, RunningEquality, RunProgress
 from emssd.ui.turns import TURNS, TurnQueue
@@ -351,8 +351,15 @@ def test_the_latest_speed_up_is_the_last_of_all(decoded):
     baseline = clock(decoded.traces["greedy"].steps)
     for name in ("vanilla", "ems-sd"):
         own = clock(decoded.traces[name].steps)
-        assert live_view.latest_speed_up(baseline, own) == latest(speed_ups(baseline, own))
-    assert live_view.latest_speed_up(Clock([0, 2], [0, 1.0]), Clock([0, 3], [0, 1.0])) is None
+        known = [factor for factor in speed_ups(baseline, own) if factor is not None]
+        assert latest_speed_up(baseline, own) == known[-1]
+    assert latest_speed_up(Clock([0, 2], [0, 1.0]), Clock([0, 3], [0, 1.0])) is None
+
+
+def test_a_time_too_short_to_divide_by_gives_no_speed_up():
+    baseline, own = Clock([0, 2], [0, 1.0]), Clock([0, 1, 2], [0, 0.0, 5e-324])
+    assert speed_ups(baseline, own) == [None, None, None]
+    assert latest_speed_up(baseline, own) is None
 
 
 def test_a_difference_greys_the_speed_up(decoded):

@@ -15,7 +15,7 @@ from emssd import SpeculativeConfig, generate
 from emssd.accounting import attention_flops_per_slot, kv_bytes_per_slot, linear_flops_per_row
 from emssd.cells import SUBSTEPS, VISIBLE_STATES, cells_at
 from emssd.trace import GenerationTrace, RowTrace
-from emssd.ui.comparison import Clock, agreement, clock, compare_outputs, outputs_after, speed_ups
+from emssd.ui.comparison import Clock, agreement, clock, compare_outputs, speed_ups
 from emssd.ui.player_data import (
     COUNTERS,
     MAX_BYTES,
@@ -281,6 +281,14 @@ def common(left: list[int], right: list[int]) -> int:
     return same.index(False) if False in same else len(same)
 
 
+def emitted_by(trace: GenerationTrace, num_steps: int) -> list[list[int]]:
+    outputs: list[list[int]] = [[] for _ in trace.rows]
+    for step in trace.steps[:num_steps]:
+        for row in step.rows:
+            outputs[row.row] += row.emitted_token_ids
+    return outputs
+
+
 def test_agreement_follows_the_outputs_step_by_step():
     """Against a baseline whose output was changed in one token, cut, or lengthened."""
     draw, differing = Random(4), 0
@@ -296,7 +304,7 @@ def test_agreement_follows_the_outputs_step_by_step():
         elif change == "longer":
             output.append(1)
         counts, first = agreement(right, trace)
-        outputs = [outputs_after(trace, index + 1) for index in range(len(trace.steps))]
+        outputs = [emitted_by(trace, index + 1) for index in range(len(trace.steps))]
         wanted = [
             sum(common(own, row.output_token_ids) for own, row in zip(rows, right.rows, strict=True))
             for rows in outputs

@@ -94,6 +94,9 @@ def test_files_that_cannot_be_shown(view, files, tmp_path):
     next(recorded(path) for path in RECORDED if recorded(path).method == "vanilla").to_json(other)
     refused(view(files["ems-sd"], other), "other.json has other prompts than")
     trace = json.loads(files["ems-sd"].read_text())
+    trace["model"]["device"] = "cuda:0"
+    other.write_text(json.dumps(trace))
+    refused(view(files["greedy"], other), "other.json has another device than")
     trace["steps"] = []
     for row in trace["rows"]:
         row.update(output_token_ids=[], finish_reason=None)
@@ -234,7 +237,7 @@ def test_the_page_opens_with_the_files(files):
             page.locator('[data-testid="player"][data-ready="1"]').wait_for(timeout=60_000)
             panes = [page.get_by_test_id(name).get_attribute("data-method") for name in ("pane-left", "pane-right")]
             assert panes == ["vanilla", "ems-sd"]
-            assert "greedy.json, vanilla.json, ems-sd.json" in page.locator("body").inner_text()
+            assert "greedy.json, vanilla.json, ems-sd.json" in page.get_by_test_id("player").inner_text()
             browser.close()
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=30) == ("", "")

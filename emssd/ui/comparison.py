@@ -6,6 +6,7 @@ emitted.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,23 @@ from emssd.trace import GenerationTrace, StepTrace
 def measured_seconds(step: StepTrace) -> float:
     """Wall time of a step, everything included."""
     return step.seconds.get("total", 0.0)
+
+
+MODEL_SIZES = ("architecture", "parameters", "layers", "heads", "kv_heads", "head_dim", "hidden", "vocab")
+
+
+def other_run(first: GenerationTrace, trace: GenerationTrace) -> str | None:
+    """What makes two runs no comparison, as "another model"; None where only methods, drafters and layouts differ."""
+    weights = "checksum" if first.model.get("checksum") and trace.model.get("checksum") else "name"
+    parts = (
+        ("other prompts", [row.prompt_token_ids for row in first.rows], [row.prompt_token_ids for row in trace.rows]),
+        *(("another model", first.model.get(name), trace.model.get(name)) for name in (weights, *MODEL_SIZES)),
+        ("another number format", first.model.get("dtype"), trace.model.get("dtype")),
+        ("another device", first.model.get("device"), trace.model.get("device")),
+        ("another max_new_tokens", first.config.get("max_new_tokens"), trace.config.get("max_new_tokens")),
+        ("other eos_token_ids", first.config.get("eos_token_ids"), trace.config.get("eos_token_ids")),
+    )
+    return next((what for what, left, right in parts if left != right), None)
 
 
 @dataclass(frozen=True)
@@ -48,14 +66,21 @@ def speed_ups(baseline: Clock, method: Clock) -> list[float | None]:
     """
     factors: list[float | None] = []
     for tokens, seconds in zip(method.tokens, method.seconds, strict=True):
-        needed = baseline.seconds_until(tokens) if tokens else None
-        factors.append(needed / seconds if needed and seconds > 0 else None)
+        factors.append(_speed_up(baseline, tokens, seconds))
     return factors
 
 
-def latest(factors: Sequence[float | None]) -> float | None:
-    """The last known speed-up."""
-    return next((factor for factor in reversed(factors) if factor is not None), None)
+def latest_speed_up(baseline: Clock, method: Clock) -> float | None:
+    """The last one of `speed_ups` that is known, found from the end; None where there is none."""
+    ends = zip(reversed(method.tokens), reversed(method.seconds), strict=True)
+    factors = (_speed_up(baseline, tokens, seconds) for tokens, seconds in ends)
+    return next((factor for factor in factors if factor is not None), None)
+
+
+def _speed_up(baseline: Clock, tokens: int, seconds: float) -> float | None:
+    needed = baseline.seconds_until(tokens) if tokens else None
+    factor = needed / seconds if needed and seconds > 0 else math.inf
+    return factor if math.isfinite(factor) else None
 
 
 @dataclass(frozen=True)
@@ -154,12 +179,3 @@ def _differs(
     if emitted > common:  # one more token than they share: another one, or one after the baseline's end
         return common < len(right.output_token_ids) or right.finish_reason is not None
     return ended and own.finish_reason is not None and common < len(right.output_token_ids)
-
-
-def outputs_after(trace: GenerationTrace, num_steps: int) -> list[list[int]]:
-    """[rows] tokens emitted by the first steps of a run that may still be going on."""
-    outputs: list[list[int]] = [[] for _ in trace.rows]
-    for step in trace.steps[:num_steps]:
-        for row in step.rows:
-            outputs[row.row].extend(row.emitted_token_ids)
-    return outputs

@@ -19,6 +19,7 @@ from emssd import __version__
 from emssd.config import METHOD_TITLES
 from emssd.errors import TraceError
 from emssd.trace import GenerationTrace
+from emssd.ui.comparison import other_run
 from emssd.ui.library import BASELINE, prompt_title
 from emssd.ui.palette import CHROME
 from emssd.ui.player_assets import ROOT, read_asset, script, styles
@@ -105,7 +106,7 @@ def standalone_from_traces(
         start: where the player opens.
 
     Raises:
-        TraceError: nothing was recorded, the prompts are not the same, or a run is too large to play.
+        TraceError: nothing was recorded, the prompts or the models are not the same, or a run is too large to play.
     """
     chosen = [traces[name] for name in panes]
     _check_playable(chosen)
@@ -119,8 +120,8 @@ def _check_playable(traces: Sequence[GenerationTrace]) -> None:
             raise TraceError("The trace has no steps, so there is nothing to play.")
         if reason := too_large(trace):
             raise TraceError(f"The run is too large to play. {reason}")
-        if [row.prompt_token_ids for row in trace.rows] != [row.prompt_token_ids for row in traces[0].rows]:
-            raise TraceError("The traces are not of the same prompts, so they cannot be shown side by side.")
+        if what := other_run(traces[0], trace):
+            raise TraceError(f"The traces cannot be shown side by side: one has {what} than the other.")
 
 
 def row_titles(trace: GenerationTrace) -> tuple[str, ...]:
@@ -166,7 +167,7 @@ def side_by_side(left: GenerationTrace, right: GenerationTrace) -> SideBySide:
     """Two traces for a notebook to show; if one of them is greedy, it is the other one's baseline.
 
     Raises:
-        TraceError: the prompts are not the same, nothing was recorded, or a run is too large to play.
+        TraceError: the prompts or the models are not the same, nothing was recorded, or a run is too large to play.
     """
     _check_playable([left, right])
     return SideBySide(left, right)

@@ -11,7 +11,7 @@ from pathlib import Path
 from emssd.config import METHODS
 from emssd.errors import TraceError
 from emssd.trace import GenerationTrace
-from emssd.ui.comparison import Equality, compare_outputs
+from emssd.ui.comparison import Equality, compare_outputs, other_run
 from emssd.ui.token_text import visible
 
 FOLDER = Path(__file__).resolve().parents[2] / "assets" / "traces"
@@ -150,7 +150,7 @@ def live_set(traces: Mapping[str, GenerationTrace], titles: Sequence[str], where
 
 
 def opened_set(files: Sequence[tuple[str, bytes]], limit: int = MAX_FILE_BYTES) -> tuple[TraceSet | None, list[str]]:
-    """Traces from files, oldest first, all of the newest one's prompts.
+    """Traces from files, oldest first, all of the newest one's prompts, model and limits.
 
     Args:
         files: (name, content) of each.
@@ -167,8 +167,8 @@ def opened_set(files: Sequence[tuple[str, bytes]], limit: int = MAX_FILE_BYTES) 
             trace = _read(content, limit)
             if trace.method in traces:
                 raise TraceError(f"a newer file has the method {trace.method}, too.")
-            if traces and _prompts(trace) != _prompts(next(iter(traces.values()))):
-                raise TraceError(f"its prompts are not those of {names[0]}.")
+            if traces and (what := other_run(next(iter(traces.values())), trace)):
+                raise TraceError(f"it has {what} than {names[-1]}.")
         except TraceError as error:
             problems.append(f"{visible(name)} was left out: {error}")
             continue
@@ -181,7 +181,8 @@ def opened_set(files: Sequence[tuple[str, bytes]], limit: int = MAX_FILE_BYTES) 
     device, dtype = (visible(str(first.model.get(name, "unknown"))) for name in ("device", "dtype"))
     titles = tuple(prompt_title(row.prompt_text, number) for number, row in enumerate(first.rows))
     missing = "" if BASELINE in traces else " Open the greedy trace of the same prompts, too, to compare with it."
-    note = f"From {', '.join(names)}.{missing}"
+    times = " Measured times are worth comparing where one computer recorded all files." if len(traces) > 1 else ""
+    note = f"From {', '.join(names)}.{missing}{times}"
     opened = TraceSet("opened", f"Opened: {', '.join(names)}", note, traces, titles, f"{device}, {dtype}")
     return opened, problems[::-1]
 
@@ -204,10 +205,6 @@ def viewed_set(paths: Sequence[Path]) -> tuple[TraceSet | None, list[str]]:
     return opened, problems + more
 
 
-def _prompts(trace: GenerationTrace) -> list[list[int]]:
-    return [row.prompt_token_ids for row in trace.rows]
-
-
 def _read(content: bytes, limit: int) -> GenerationTrace:
     if len(content) > limit:
         size = f"{len(content) / 2**20:.1f}"
@@ -220,7 +217,7 @@ def _read(content: bytes, limit: int) -> GenerationTrace:
 
 def _text(content: bytes) -> str:
     try:
-        text = content.decode("utf-8")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise TraceError(f"it is not UTF-8 text (byte {error.start}).") from None
     if text.lstrip()[:1] != "{":

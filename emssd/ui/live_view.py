@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from emssd.config import METHOD_TITLES
-from emssd.ui.comparison import Clock, Equality
+from emssd.ui.comparison import Clock, Equality, latest_speed_up
 from emssd.ui.narration import plural
 from emssd.ui.palette import ORIGINS
 from emssd.ui.progress import MethodProgress, RowText
@@ -75,15 +75,6 @@ def badge(equality: Equality, name: str, baseline: str = "greedy") -> str:
         f'<div class="badge {kind}" data-testid="equality" data-method="{escaped(name)}">'
         f"<b>{sign} {title}</b> {equality.sentence(baseline)}</div>"
     )
-
-
-def latest_speed_up(baseline: Clock, method: Clock) -> float | None:
-    """Baseline time / method time for the most tokens that both have decoded; None before there are any."""
-    for tokens, seconds in zip(reversed(method.tokens), reversed(method.seconds), strict=True):
-        needed = baseline.seconds_until(tokens) if tokens else None
-        if needed and seconds > 0:
-            return needed / seconds
-    return None
 
 
 def speed_card(clocks: dict[str, Clock], differing: set[str], where: str, done: bool) -> str:
