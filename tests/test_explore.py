@@ -14,7 +14,7 @@ import pytest
 from emssd import GenerationTrace
 from emssd.cells import SUBSTEPS
 from emssd.errors import TraceError
-from emssd.ui import explore, library, sets
+from emssd.ui import library, sets
 from emssd.ui.library import default_pair, load_preset, opened_set, preset_index, viewed_set
 from emssd.ui.link import read_link
 from emssd.ui.player_data import Start
@@ -311,7 +311,7 @@ def test_hostile_texts_in_a_trace_stay_text():
 
 
 def test_a_run_too_large_for_the_player_is_summed_up(monkeypatch):
-    monkeypatch.setattr(explore, "too_large", lambda trace: "Summary view: more than 500 steps.")
+    monkeypatch.setattr(sets, "too_large", lambda trace: "Summary view: more than 500 steps.")
     page = open_app()
     assert not page.get("bidi_component")
     assert [each.value for each in page.info] == ["Summary view: more than 500 steps."]

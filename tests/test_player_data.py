@@ -14,6 +14,7 @@ import pytest
 from emssd import SpeculativeConfig, generate
 from emssd.accounting import attention_flops_per_slot, kv_bytes_per_slot, linear_flops_per_row
 from emssd.cells import SUBSTEPS, VISIBLE_STATES, cells_at
+from emssd.errors import TraceError
 from emssd.trace import GenerationTrace, RowTrace
 from emssd.ui.comparison import Clock, agreement, clock, compare_outputs, speed_ups
 from emssd.ui.player_data import (
@@ -393,6 +394,17 @@ def test_what_does_not_fit_is_cut_to_fewer_rows_with_a_notice():
     used = {word for pane in data["panes"] for step in pane["steps"] for flat in step for word in flat[14 + flat[13] :]}
     used |= {word for pane in data["panes"] for row in pane["prompts"] for word in row}
     assert used == set(range(len(data["words"])))
+
+
+def test_one_row_that_does_not_fit_is_refused():
+    trace = large_batch(1, 30)
+    trace.tokens = {str(token): "\U0010fff0" * 200 for token in range(5000)}
+    assert too_large(trace) is None
+    long = deepcopy(trace)
+    long.rows[0].prompt_token_ids = list(range(3000))
+    with pytest.raises(TraceError, match="One row alone is more than 2 MB"):
+        data_of(long)
+    assert size(data_of(trace)) <= MAX_BYTES
 
 
 def test_too_many_steps_or_slots_are_one_sentence():

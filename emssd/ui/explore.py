@@ -15,7 +15,7 @@ from emssd.ui.library import MAX_FILE_BYTES, TraceSet, default_pair, opened_set,
 from emssd.ui.link import Link, default_start, read_link
 from emssd.ui.method_style import method_words
 from emssd.ui.player import show_player
-from emssd.ui.player_data import MODELLED, Start, too_large
+from emssd.ui.player_data import MODELLED, Start
 from emssd.ui.saves import save_popover
 from emssd.ui.sets import MEASURED_KEY, MODELLED_KEY, OWN, chosen_set, menu, pair_data, preset, presets
 from emssd.ui.summary import summary
@@ -45,8 +45,7 @@ def page() -> None:
         panes, problem = _choose_pair(shown)
         kind = _choose_time(shown)
         _open_popover()
-        reason = next((words for name in panes if shown and (words := too_large(shown.traces[name]))), None)
-        data = None if shown is None or reason else pair_data(shown, panes, kind)
+        data, reason = (None, None) if shown is None else pair_data(shown, panes, kind)
         if shown is not None:
             save_popover(shown, panes, data)
     for message in (*state.get("explore_problems", ()), *([problem] if problem else [])):

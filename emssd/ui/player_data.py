@@ -16,6 +16,7 @@ from emssd.accounting import kv_bytes_per_slot, step_flops
 from emssd.cells import SUBSTEPS, num_slots
 from emssd.config import METHOD_TITLES
 from emssd.cost_model import PAPER_FIT, PAPER_FIT_SOURCE, CostModel
+from emssd.errors import TraceError
 from emssd.trace import GenerationTrace, StepTrace
 from emssd.ui.code_view import code_of_layout
 from emssd.ui.comparison import agreement, clock, measured_seconds, speed_ups
@@ -133,6 +134,9 @@ def player_data(
         time: where step times come from.
         start: where the player opens; None means the first step's drafts.
         link: names that the address of a step is made of.
+
+    Raises:
+        TraceError: one row alone is too long.
     """
     start = start or Start()
     frame = _frame(panes, group, time, start, link) | {"panes": [_pane(pane, time) for pane in panes]}
@@ -141,8 +145,10 @@ def player_data(
     while True:
         data = frame | _rows(panes, frame["panes"], titles, rows, tops)
         encoded = _json(data)
-        if len(encoded) <= MAX_BYTES - ID_BYTES or (rows == 1 and not tops):
+        if len(encoded) <= MAX_BYTES - ID_BYTES:
             return {**data, "id": hashlib.sha256(encoded).hexdigest()[:16]}
+        if rows == 1 and not tops:
+            raise TraceError(f"One row alone is more than {MAX_BYTES // 10**6} MB, which the player does not show.")
         if not tops:
             fitting = (MAX_BYTES - ID_BYTES - fixed) * rows // max(len(encoded) - fixed, 1)
             rows = max(1, min(rows - 1, fitting))

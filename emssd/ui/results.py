@@ -8,7 +8,7 @@ import streamlit as st
 
 from emssd.ui.live_run import LiveRun
 from emssd.ui.player import show_player
-from emssd.ui.player_data import Start, too_large
+from emssd.ui.player_data import Start
 from emssd.ui.saves import save_popover
 from emssd.ui.sets import MEASURED_KEY, pair_data, run_set
 
@@ -21,8 +21,7 @@ def results(run: LiveRun) -> None:
     panes = tuple(name for name in run.request.methods if name in shown.traces)
     if not panes:
         return
-    reason = next((words for name in panes if (words := too_large(shown.traces[name]))), None)
-    data = None if reason else pair_data(shown, panes, MEASURED_KEY)
+    data, reason = pair_data(shown, panes, MEASURED_KEY)
     with st.container(horizontal=True, vertical_alignment="center", key="results_bar"):
         st.html('<h2 class="section">Step through both caches</h2>')
         save_popover(shown, panes, data)

@@ -9,7 +9,7 @@ import streamlit as st
 from emssd.errors import TraceError
 from emssd.ui.library import PresetInfo, TraceSet, live_set, load_preset, preset_index
 from emssd.ui.live_run import LiveRun
-from emssd.ui.player_data import MODELLED, Pane, TimeSource, measured, player_data
+from emssd.ui.player_data import MODELLED, Pane, TimeSource, measured, player_data, too_large
 
 MODELLED_KEY, MEASURED_KEY = "modelled", "measured"
 OWN = ("live", "opened")
@@ -74,8 +74,13 @@ def time_source(kind: str, where: str) -> TimeSource:
     return measured(where) if kind == MEASURED_KEY else MODELLED
 
 
-def pair_data(shown: TraceSet, panes: tuple[str, ...], kind: str) -> dict[str, Any]:
-    """The player's data for one or two methods of a set, made once; callers change copies only."""
+def pair_data(shown: TraceSet, panes: tuple[str, ...], kind: str) -> tuple[dict[str, Any] | None, str | None]:
+    """The player's data for one or two methods of a set, made once, or why the player does not show them.
+
+    Callers change copies only.
+    """
+    if reason := next((words for name in panes if (words := too_large(shown.traces[name]))), None):
+        return None, reason
     if shown.name not in OWN:
         return _preset_data(shown.name, panes, kind)
     kept = st.session_state.setdefault("pair_data", {})
@@ -84,16 +89,19 @@ def pair_data(shown: TraceSet, panes: tuple[str, ...], kind: str) -> dict[str, A
         kept["of"] = shown
     if (panes, kind) not in kept:
         kept[panes, kind] = _make_data(shown, panes, kind)
-    data: dict[str, Any] = kept[panes, kind]
-    return data
+    made: tuple[dict[str, Any] | None, str | None] = kept[panes, kind]
+    return made
 
 
 @st.cache_resource(max_entries=32, show_spinner=False)
-def _preset_data(name: str, panes: tuple[str, ...], kind: str) -> dict[str, Any]:
+def _preset_data(name: str, panes: tuple[str, ...], kind: str) -> tuple[dict[str, Any] | None, str | None]:
     return _make_data(preset(name), panes, kind)
 
 
-def _make_data(shown: TraceSet, panes: tuple[str, ...], kind: str) -> dict[str, Any]:
+def _make_data(shown: TraceSet, panes: tuple[str, ...], kind: str) -> tuple[dict[str, Any] | None, str | None]:
     sides = [Pane(shown.traces[name], name, shown.baseline) for name in panes]
     group = shown.name if shown.name not in OWN else f"{shown.name}-{id(shown)}"
-    return player_data(sides, shown.titles, group=group, time=time_source(kind, shown.where))
+    try:
+        return player_data(sides, shown.titles, group=group, time=time_source(kind, shown.where)), None
+    except TraceError as error:
+        return None, f"Summary view: totals and texts. {error}"
