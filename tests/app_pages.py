@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,8 @@ def texts(page: AppTest) -> str:
 
 
 def warnings(page: AppTest) -> list[str]:
-    """All warnings of the page."""
-    return [each.value for each in page.warning]
+    """All warnings of the page, as they are read: without the backslashes of Markdown."""
+    return [re.sub(r"\\([!-/:-@\[-`{-~])", r"\1", each.value) for each in page.warning]
 
 
 def player(page: AppTest) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from emssd import GenerationTrace
 from emssd.config import METHOD_TITLES
 from emssd.ui.comparison import other_run
 from emssd.ui.library import opened_set
+from emssd.ui.notices import unformatted
 from emssd.ui.player_data import Pane, player_data
 from emssd.ui.setup_form import METHOD_CHOICES, default_ids, own_prompts
 from emssd.ui.token_text import escaped, visible
@@ -121,3 +122,20 @@ def test_own_prompts_are_blocks():
 def test_a_set_of_other_prompts_still_has_defaults():
     assert default_ids(["a", "b"]) == ["a", "b"]
     assert len(default_ids("abcdefgh")) == 4
+
+
+HOSTILE_MARKDOWN = [
+    "![i](http://x.example/y.png)",
+    "[a](//x.example) **bold** `code` $x^2$ ~~no~~",
+    ":red[colour] :material/error: :smile: <b>x</b> -> a -- b",
+    "see https://x.example/a or www.x.example",
+]
+
+
+@pytest.mark.parametrize("text", HOSTILE_MARKDOWN)
+def test_a_notice_shows_what_it_quotes_and_never_obeys_it(text):
+    shown = unformatted(text)
+    read = re.sub(r"\\(.)", r"\1", shown)
+    assert read.replace("\u2060", "") == text
+    assert not re.search(r"https?://|www\.", read)
+    assert not re.search(r"[!-/:-@\[-`{-~]", re.sub(r"\\[!-/:-@\[-`{-~]", "", shown))

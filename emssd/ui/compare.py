@@ -15,6 +15,7 @@ from emssd.ui import live_view
 from emssd.ui.compare_numbers import table, table_csv
 from emssd.ui.frame import begin_page, link_to_explore, link_to_live
 from emssd.ui.library import TraceSet
+from emssd.ui.notices import warn
 from emssd.ui.player_data import MODELLED
 from emssd.ui.sets import MEASURED_KEY, MODELLED_KEY, chosen_set, menu
 
@@ -55,7 +56,7 @@ def _choose_set(titles: dict[str, str]) -> TraceSet | None:
     try:
         return chosen_set(name)
     except TraceError as error:
-        st.warning(str(error), icon=":material/error:")
+        warn([str(error)])
         return None
 
 

@@ -14,6 +14,7 @@ from emssd.ui.frame import begin_page, link_to_live
 from emssd.ui.library import MAX_FILE_BYTES, TraceSet, default_pair, opened_set, viewed_files, viewed_set
 from emssd.ui.link import Link, default_start, read_link
 from emssd.ui.method_style import method_words
+from emssd.ui.notices import warn
 from emssd.ui.player import show_player
 from emssd.ui.player_data import MODELLED, Start
 from emssd.ui.saves import save_popover
@@ -48,13 +49,13 @@ def page() -> None:
         data, reason = (None, None) if shown is None else pair_data(shown, panes, kind)
         if shown is not None:
             save_popover(shown, panes, data)
-    for message in (*state.get("explore_problems", ()), *([problem] if problem else [])):
-        st.warning(message, icon=":material/error:")
+    warn([*state.get("explore_problems", ()), *([problem] if problem else [])])
     if shown is None:
         _empty()
         return
     if data is not None:
-        show_player({**data, "note": shown.note, "start": _start(shown), "link": _link(shown, panes)})
+        told = {"title": shown.title, "note": shown.note}
+        show_player({**data, **told, "start": _start(shown), "link": _link(shown, panes)})
     else:
         st.html(f'<p class="note" data-testid="note">{html.escape(shown.note)}</p>')
         st.info(reason)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from emssd.errors import ConfigError
+from emssd.ui.notices import unformatted
 from emssd.ui.token_text import visible
 
 if TYPE_CHECKING:
@@ -64,10 +65,9 @@ def loaded_model(name: str) -> LanguageModel:
             f"or choose {EMBEDDED} or {TINY}."
         )
     first = " The first time on this computer its weights are converted: about 30 s, afterwards about 3 s."
+    shown, more = unformatted(visible(name)), first if name == EMBEDDED else ""
     place = st.empty()
-    with place.status(
-        f"Loading {visible(name)}: weights, then a self-check of the attention hook.{first if name == EMBEDDED else ''}"
-    ):
+    with place.status(f"Loading {shown}: weights, then a self-check of the attention hook.{more}"):
         lm = _weights(name)
     place.empty()
     return lm

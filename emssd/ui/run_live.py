@@ -12,6 +12,7 @@ from emssd.ui.frame import begin_page, link_to_explore
 from emssd.ui.live_part import live_part, poll_seconds
 from emssd.ui.live_run import GONE_SECONDS, LiveRequest, LiveRun, encode
 from emssd.ui.models import fit_to_model, loaded_model
+from emssd.ui.notices import warn
 from emssd.ui.progress import RunProgress
 from emssd.ui.results import results
 from emssd.ui.setup_form import Setup, row_titles, setup_form
@@ -38,11 +39,10 @@ def page() -> None:
     with bar:
         _top_bar(setup, problem, _running() is not None)
     if problem:
-        st.warning(problem, icon=":material/error:")
+        warn([problem])
     if wanted := state.pop("start_asked", None):
         _start_or_recall(setup, problem, again=wanted == "again")
-    for message in state.get("problems", ()):
-        st.warning(message, icon=":material/error:")
+    warn(state.get("problems", ()))
     run: LiveRun | None = state.get("run")
     if run is None:
         _nothing_yet()

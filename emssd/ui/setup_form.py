@@ -16,6 +16,7 @@ from emssd.ui.library import prompt_title
 from emssd.ui.method_style import method_words
 from emssd.ui.models import EMBEDDED, FOLDER, MODEL_WORDS, TINY, TINY_CHARACTERS, is_tiny
 from emssd.ui.narration import plural
+from emssd.ui.notices import unformatted, warn
 from emssd.ui.token_text import visible
 
 METHOD_CHOICES = ("greedy", *SPECULATIVE_METHODS)
@@ -141,7 +142,7 @@ def _prompt_controls() -> tuple[list[PromptEntry], tuple[str, ...], tuple[str, .
     try:
         entries = {entry.id: entry for entry in shipped_prompts()}
     except PromptError as error:
-        st.warning(str(error))
+        warn([str(error)])
         entries = {}
 
     def words(name: str) -> str:
@@ -187,14 +188,13 @@ def _file_control() -> tuple[str, ...]:
             )
         if filed:
             st.button(
-                f"Take away {plural(len(filed), 'prompt')} of {state['filed_names']}",
+                f"Take away {plural(len(filed), 'prompt')} of {unformatted(state['filed_names'])}",
                 icon=":material/close:",
                 type="tertiary",
                 on_click=_drop_prompt_files,
                 key="drop_files",
             )
-    for problem in state.get("file_problems", ()):
-        st.warning(problem, icon=":material/error:")
+    warn(state.get("file_problems", ()))
     return filed
 
 
@@ -203,15 +203,17 @@ def _read_prompt_files() -> None:
     state = st.session_state
     files = state.get("prompt_files") or []
     prompts: list[str] = []
+    names: list[str] = []
     problems: list[str] = []
     for file in files:
         good, bad = parse_prompts(file.getvalue(), file.name)
         prompts += good
+        names += [file.name] if good else []
         problems += [visible(problem) for problem in bad]
     state["file_problems"] = problems
     if prompts:
         state["filed_prompts"] = tuple(prompts)
-        state["filed_names"] = visible(", ".join(file.name for file in files))
+        state["filed_names"] = visible(", ".join(names))
 
 
 def _drop_prompt_files() -> None:
