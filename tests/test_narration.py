@@ -118,6 +118,33 @@ def test_one_row_is_spoken_of_in_the_singular():
     assert "Its cursor moves by its own gain, *3 → " in own[1][5]
 
 
+def test_one_draft_is_not_called_all():
+    seen = 0
+    for seed in range(10):
+        trace = invented_trace("ems-sd", [[1]], 6, 1, seed, accept_chance=1)
+        for step, said in zip(trace.steps[1:], told(trace)[1:], strict=True):
+            if step.rows[0].next_kind == "bonus":
+                assert said[4].startswith("Row 0 keeps its *1 draft*; the target adds “")
+                seen += 1
+    assert seen
+
+
+def test_nobody_has_the_most_where_two_have_as_much():
+    seen = set()
+    for seed in range(20):
+        trace = invented_trace("ems-sd", [[1]] * 5, 12, 3, seed)
+        for step, said in zip(trace.steps[1:], told(trace)[1:], strict=True):
+            live = [row for row in step.rows if row.kind == "decode"]
+            for place, name in ((0, "num_drafted"), (4, "num_accepted")):
+                counts = [getattr(row, name) for row in live]
+                unlike = name == "num_accepted" or len(set(counts)) > 1
+                if len(live) > FEW_ROWS and max(counts) and unlike:
+                    alone = counts.count(max(counts)) == 1
+                    assert (", the most" in said[place]) == alone, said[place]
+                    seen.add((place, alone))
+    assert len(seen) == 4
+
+
 def test_many_rows_are_counted_and_the_extreme_one_is_named():
     prompts = [[1] * (row + 1) for row in range(6)]
     for method in ("vanilla", "ems-sd"):
@@ -128,7 +155,7 @@ def test_many_rows_are_counted_and_the_extreme_one_is_named():
         kept = [row.num_accepted for row in step.rows]
         best = kept.index(max(kept))
         assert said[4].startswith(
-            f"Row {best} keeps *{kept[best]} of {drafted[best]}* drafts, the most; "
+            f"Row {best} keeps *{kept[best]} of {drafted[best]}* drafts{', the most' * (kept.count(max(kept)) == 1)}; "
             f"all rows together keep *{sum(kept)} of {sum(drafted)}*."
         )
         gains = [row.num_emitted for row in step.rows]

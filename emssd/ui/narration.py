@@ -136,7 +136,7 @@ class _Step:
         if all(row.num_drafted == best.num_drafted for row in self.live):
             return _say(f"Each of {len(self.live)} rows drafts ", _count(best.num_drafted, "token"), ".")
         others = [row.num_drafted for row in self.drafting if row is not best]
-        pieces = _say(self._drafts_of(best), ", the most")
+        pieces = _say(self._drafts_of(best), "" if best.num_drafted in others else ", the most")
         if len(others) == 1:
             pieces = _say(pieces, "; 1 other row drafts ", _bold(others[0]))
         elif others:
@@ -238,7 +238,9 @@ class _Step:
         if not accepted:
             return _say("The target keeps ", _bold("none"), f" of {plural(drafted, 'draft')}.")
         best = max(self.drafting, key=lambda row: row.num_accepted)
-        pieces = _say(_kept(best), ", the most; all rows together keep ", _bold(f"{accepted} of {drafted}"), ".")
+        alone = sum(row.num_accepted == best.num_accepted for row in self.drafting) == 1
+        together = f"{', the most' if alone else ''}; all rows together keep "
+        pieces = _say(_kept(best), together, _bold(f"{accepted} of {drafted}"), ".")
         losers = sum(not row.num_accepted for row in self.drafting)
         return _say(pieces, f" {plural(losers, 'row')} keep{'s' if losers == 1 else ''} none.") if losers else pieces
 
@@ -246,7 +248,8 @@ class _Step:
         if not row.num_drafted:
             return _say(f"Row {row.row} has no draft; the target says {self.last(row)}.")
         if row.next_kind == "bonus":
-            return _say(f"Row {row.row} keeps all ", _bold(row.num_drafted), f"; the target adds {self.last(row)}.")
+            kept = _say("all ", _bold(row.num_drafted)) if row.num_drafted > 1 else _say("its ", _bold("1 draft"))
+            return _say(f"Row {row.row} keeps ", kept, f"; the target adds {self.last(row)}.")
         if row.next_kind is None:
             return _say(_kept(row), f" and ends with {self.last(row)}.")
         return _say(_kept(row), f"; the target says {self.last(row)} instead.")
