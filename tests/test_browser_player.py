@@ -210,8 +210,10 @@ def test_other_combinations_are_left_to_the_browser(browser, server):
 
 def test_play_never_stacks_and_stops_at_the_last_step(browser, server):
     with exploring(browser, server, "?preset=copy-rich&step=0") as page:
-        set_speed(page, "8×")
+        set_speed(page, "0.25×")
         press(page, *[" "] * 21)
+        for speed in ("0.5×", "0.25×", "8×", "0.25×", "8×"):  # each starts the clock anew
+            set_speed(page, speed)
         seen = observed_steps(page, 2200)
         last = int(player(page).get_attribute("data-steps")) - 1
         assert [int(step) for _, step, _ in seen] == list(range(int(seen[0][1]), last + 1))

@@ -156,17 +156,15 @@ def movie(page: Page, address: str) -> None:
     """The worked example, sub-step by sub-step."""
     page.goto(f"{address}/?preset=figure2&step=0&v=1")
     settled(page)
-    page.get_by_test_id("player").focus()
     top, board = page.locator(".transport").bounding_box(), page.locator(".panes").bounding_box()
     assert top is not None
     assert board is not None
     clip = {"x": board["x"] - 8, "y": top["y"] - 8, "width": board["width"] + 16}
     clip["height"] = board["y"] + board["height"] - top["y"] + 16
-    page.evaluate("document.activeElement.blur()")
     frames = []
     for place in range(13):
         if place:
-            page.get_by_test_id("player").press("Shift+ArrowRight")
+            page.get_by_test_id("player").dispatch_event("keydown", {"key": "ArrowRight", "shiftKey": True})
         page.wait_for_timeout(100)
         frame = Image.open(io.BytesIO(page.screenshot(clip=clip))).convert("RGB")
         height = round(frame.height * MOVIE_WIDTH / frame.width)
