@@ -15,14 +15,13 @@ import transformers
 
 from emssd import __version__
 from emssd.accounting import ATTENTION_MODES, INPUT_KINDS, SCAN_KINDS
-from emssd.config import METHODS, SpeculativeConfig
+from emssd.config import BASELINE, METHODS, SpeculativeConfig
 from emssd.decoding import GenerationRun
 from emssd.drafting import Drafter
 from emssd.language_model import LanguageModel
 from emssd.oracle import Difference, compare_outputs, plain_generate
 from emssd.trace import PHASES, GenerationTrace
 
-BASELINE = "greedy"
 RAGGED_BASELINE = "greedy-ragged"
 WARM_UP_TOKENS = 4
 

@@ -28,6 +28,8 @@ METHODS: dict[str, tuple[CacheLayout, InputLayout]] = {
     "ems-sd": ("ragged", "packed"),
 }
 SPECULATIVE_METHODS = ("vanilla", "packed-input", "ragged-cache", "ems-sd")
+BASELINE = "greedy"
+"""What speed-ups and equality are against."""
 METHOD_TITLES = {
     "greedy": "Greedy",
     "greedy-ragged": "Greedy, ragged cache",

@@ -64,7 +64,8 @@ def check_proposals(path: str, proposals: list[list[list[int]]], rows: int, most
     """
     if len(proposals) != rows:
         raise ConfigError(
-            f"The proposals {path} have {len(proposals)} rows, but there are {rows} prompts: give as many."
+            f"The proposals {path} are for {len(proposals)} prompt{'' if len(proposals) == 1 else 's'}, "
+            f"but the run has {rows}: give as many."
         )
     for row, steps in enumerate(proposals):
         for step, ids in enumerate(steps, start=1):

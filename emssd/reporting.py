@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from emssd.comparing import BASELINE, RAGGED_BASELINE, Comparison
+from emssd.comparing import RAGGED_BASELINE, Comparison
+from emssd.config import BASELINE
 from emssd.language_model import LanguageModel
 from emssd.oracle import Difference
 

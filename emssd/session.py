@@ -183,6 +183,10 @@ def _proposals(args: argparse.Namespace) -> list[list[list[int]]] | None:
     if name == "scripted":
         if not args.proposals:
             raise ConfigError("--drafter scripted needs --proposals FILE.")
+        if str(args.method).startswith("greedy"):
+            raise ConfigError(
+                f"--method {args.method} drafts nothing: leave out --proposals, or choose another method."
+            )
         return read_proposals(args.proposals)
     if args.proposals:
         raise ConfigError(f"--proposals goes with --drafter scripted, not with {name}.")

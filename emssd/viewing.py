@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from emssd.config import BASELINE
 from emssd.errors import ConfigError, TraceError
 from emssd.trace import GenerationTrace, write_text_atomically
 
@@ -98,8 +99,6 @@ def page_panes(methods: Sequence[str]) -> list[str]:
     Raises:
         ConfigError: more than two are left.
     """
-    from emssd.ui.library import BASELINE
-
     shown = list(methods) if len(methods) <= 2 else [name for name in methods if name != BASELINE]
     if len(shown) > 2:
         raise ConfigError(

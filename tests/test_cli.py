@@ -738,7 +738,7 @@ BAD_SCRIPTS = [
     ([[[1], ["a"]]], ("row 0, step 2", "'a'", "no token id")),
     ([[[1, -1]]], ("row 0, step 1", "-1")),
     ([[[True]]], ("row 0, step 1", "True")),
-    ([[], []], ("have 2 rows, but there are 1 prompts",)),
+    ([[], []], ("are for 2 prompts, but the run has 1",)),
     ([[[1] * 8]], ("row 0, step 1", "8 drafts", "--num-draft-tokens is 7", "raise it")),
     ([[[], [4, 10**9]]], ("row 0, step 2", "1000000000", "outside the vocabulary")),
 ]
@@ -758,6 +758,7 @@ def test_scripts_that_cannot_be_read_or_are_not_asked_for(run: Run, tmp_path: Pa
     one_line(
         run(*args, "--drafter", "none", "--proposals", "x"), "--proposals goes with --drafter scripted, not with none"
     )
+    one_line(run(*args, "--method", "greedy", "--proposals", "x"), "--method greedy drafts nothing")
     one_line(run(*args, "--proposals", tmp_path / "missing.json"), "Cannot read the proposals", "No such file")
     (tmp_path / "latin.json").write_bytes(b'["\xe9"]')
     one_line(run(*args, "--proposals", tmp_path / "latin.json"), "are not UTF-8 text (byte 2)")

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from emssd import __version__
-from emssd.config import METHOD_TITLES
+from emssd.config import BASELINE, METHOD_TITLES
 from emssd.errors import TraceError
 from emssd.trace import GenerationTrace
 from emssd.ui.comparison import other_run
-from emssd.ui.library import BASELINE, prompt_title
+from emssd.ui.library import prompt_title
 from emssd.ui.palette import CHROME
 from emssd.ui.player_assets import ROOT, read_asset, script, styles
 from emssd.ui.player_data import MODELLED, Pane, Start, TimeSource, player_data, too_large

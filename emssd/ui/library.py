@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from emssd.config import METHODS
+from emssd.config import BASELINE, METHODS
 from emssd.errors import TraceError
 from emssd.trace import GenerationTrace
 from emssd.ui.comparison import Equality, compare_outputs, other_run
@@ -19,7 +19,6 @@ VIEW_VARIABLE = "EMSSD_VIEW"
 """Environment variable with files that the page opens with, absolute paths separated by `os.pathsep`."""
 MAX_FILE_BYTES = 5 * 2**20
 TITLE_LENGTH = 24
-BASELINE = "greedy"
 FAVOURITES = ("vanilla", "ems-sd")
 
 

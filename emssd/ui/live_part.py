@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from emssd.config import METHOD_TITLES
+from emssd.config import BASELINE, METHOD_TITLES
 from emssd.ui import live_view
 from emssd.ui.live_run import LiveRun
 from emssd.ui.narration import plural
@@ -111,14 +111,15 @@ def state_words(run: LiveRun, view: RunProgress) -> tuple[str, str]:
     stopped = f"Stopped after step {last}" if last >= 0 else "Stopped"
     rows = plural(len(run.request.titles), "row")
     shared = SHARED if run.sharing else ""
+    every = "Both methods" if BASELINE in run.request.methods else "Greedy and both methods"
     waiting = "Another run is in the middle of a step on this machine; the next turn is yours."
     reading = "Each method fills its own cache first; this is not in its decode time."
     return {
         "waiting": ("Waiting", waiting),
-        "decoding": ("Decoding", "Greedy and both methods, one step each in turn." + shared)
+        "decoding": ("Decoding", f"{every}, one step each in turn.{shared}")
         if all(counts)
         else ("Reading the prompts", reading + shared),
-        "finished": ("Finished", f"{rows}. Greedy and both methods took turns, one step each.{_shared_words(run)}"),
+        "finished": ("Finished", f"{rows}. {every} took turns, one step each.{_shared_words(run)}"),
         "cancelled": (stopped, kept),
         "abandoned": (stopped, f"Nobody was watching any more. {kept}"),
         "failed": ("Failed", f"{run.error} {kept}"),

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from emssd.config import SpeculativeConfig
+from emssd.config import BASELINE, SpeculativeConfig
 from emssd.errors import EmssdError
 from emssd.trace import GenerationTrace
 from emssd.ui.turns import TURNS
@@ -30,7 +30,6 @@ GONE_SECONDS = 3.0
 """A run stops this long after the visitor's connection was lost: a tab that was closed does not come back."""
 HIDDEN_SECONDS = 90.0
 """A tab in the background that is still connected may poll as rarely as once a minute."""
-BASELINE = "greedy"
 log = logging.getLogger(__name__)
 
 
