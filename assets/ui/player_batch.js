@@ -2,7 +2,7 @@
 
 const BATCH = {
   label: 112, titles: 104, line: 19, verdict: 15, verdictHeight: 15, textGap: 15, leastText: 170, strip: 9, stripHeight: 14, below: 46,
-  mapLine: 12, mapBar: 10, mapTop: 15, near: 13.7, nearLine: 15, after: 8, flag: 32, leastSlots: 12, mostSlots: 64, mostCell: 44, mostHeight: 40,
+  mapLine: 12, mapBar: 10, mapTop: 15, near: 13.5, nearLine: 15, after: 8, flag: 32, leastSlots: 12, mostSlots: 64, mostCell: 44, mostHeight: 40,
 };
 
 // Sizes that both panes share.

@@ -210,11 +210,12 @@ function signed(number, write) {
 function scaledUnit(most, units) {
   const [size, name] = units.find(([each]) => most >= each) || units[units.length - 1];
   const digits = most / size >= 100 && name !== "ms" && name !== "s" ? 0 : most / size >= 1000 ? 0 : 1;
+  const round = (value) => value.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
   const show = (value) => {
     const scaled = (name === "ms" || name === "s" ? value / 1000 : value) / size;
-    return scaled === 0 ? "0" : scaled.toLocaleString("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits });
+    return scaled === 0 ? "0" : round(scaled);
   };
-  const shown = (value) => Number(show(value).replaceAll(",", "")), round = (value) => value.toFixed(digits);
+  const shown = (value) => Number(show(value).replaceAll(",", ""));
   const difference = (from, to) => (show(from) === show(to) ? "" : signed(shown(to) - shown(from), round));
   return { show, name, added: (value) => signed(value, show), difference };
 }

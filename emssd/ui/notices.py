@@ -12,7 +12,7 @@ LINK = re.compile(r"(?i)(https?:/|www)(?=[/.])")
 
 
 def unformatted(text: str) -> str:
-    """The text as Markdown that only shows it: no emphasis, link, picture, formula, colour or icon. Arrows may turn real.
+    """The text as Markdown that only shows it: no emphasis, link, picture, formula, colour, icon.
 
     A backslash takes every ASCII punctuation its meaning (CommonMark 2.4). Bare web addresses become links without any
     punctuation's help; a word joiner (U+2060) keeps them apart.
