@@ -18,6 +18,7 @@ from emssd.kv_cache import KVStore
 from emssd.model_runner import ModelRunner
 from emssd.ui import live_run, live_view
 from emssd.ui.comparison import Clock, clock, compare_outputs, latest_speed_up, speed_ups
+from emssd.ui.live_part import state_words
 from emssd.ui.live_run import LiveRequest, LiveRun
 from emssd.ui.progress import TAIL_TOKENS, MethodProgress, RowText, RunningEquality, RunProgress
 from emssd.ui.turns import TURNS, TurnQueue
@@ -89,6 +90,14 @@ def test_two_runs_at_once_share_the_machine_step_by_step(lm, monkeypatch):
     changes = sum(one is not two for one, two in pairwise(together))
     assert len(together) > 40
     assert changes > 0.8 * len(together)  # turns alternate while both are there
+
+
+def test_greedy_as_one_of_the_two_is_not_a_third_method(lm):
+    for methods, words in ((("greedy", "ems-sd"), "Both methods"), (("vanilla", "ems-sd"), "Greedy and both methods")):
+        run = run_to_end(lm, LiveRequest((tuple(prompt_ids(4)),), ("a",), methods, 3, 4))
+        view = RunProgress(run.traces)
+        view.advance(dict(run.steps))
+        assert state_words(run, view) == ("Finished", f"1 row. {words} took turns, one step each.")
 
 
 def test_a_run_alone_is_not_called_shared(lm):
@@ -317,6 +326,12 @@ def decoded():
     return run
 
 
+def slots_read_in_the_player(name: str, trace: GenerationTrace) -> int:
+    """The last value of the player's counter of the same name."""
+    counters = player_data([Pane(trace, name)], ["a row"] * len(trace.rows))["panes"][0]["counters"]
+    return sum(counters[part][-1] for part in ("slotsUseful", "slotsDead", "slotsPadQuery"))
+
+
 def test_what_is_kept_up_equals_what_is_counted_at_the_end(decoded):
     for name, trace in decoded.traces.items():
         stepwise, at_once = MethodProgress(trace), MethodProgress(trace)
@@ -330,7 +345,7 @@ def test_what_is_kept_up_equals_what_is_counted_at_the_end(decoded):
             assert (method.emitted, method.decode_steps) == (summary["tokens"], summary["steps"])
             assert (method.drafted, method.accepted) == (summary["drafted"], summary["accepted"])
             assert method.input_rows == sum(summary["input_rows"].values())
-            assert method.slots_scanned == sum(summary["kv_slots_scanned"]["per_token"].values())
+            assert method.slots_read == slots_read_in_the_player(name, trace)
             assert method.holes == summary["holes"]
             assert method.clock == clock(trace.steps)
         assert [row.html for row in stepwise.rows] == [row.html for row in at_once.rows], name

@@ -6,10 +6,9 @@ from typing import Any
 
 import streamlit as st
 
-from emssd.ui.palette import css_variables
-from emssd.ui.player_assets import ROOT, read_asset, script, styles
+from emssd.ui.player_assets import ROOT, script, styles
 
-__all__ = ["page_css", "script", "show_player", "styles"]
+__all__ = ["script", "show_player", "styles"]
 
 _mount = st.components.v2.component("emssd_player", html=ROOT, css=styles(), js=script("entry_streamlit.js"))
 
@@ -23,8 +22,3 @@ def show_player(data: dict[str, Any], key: str = "player") -> None:
         key: name of this player on the page.
     """
     _mount(key=key, data=data)
-
-
-def page_css() -> str:
-    """Style of everything outside the player."""
-    return f"<style>:root {{ {css_variables()} }}\n{read_asset('page.css')}\n{read_asset('origins.css')}</style>"
