@@ -20,6 +20,7 @@ from emssd.ui import live_run, live_view
 from emssd.ui.comparison import Clock, clock, compare_outputs, latest_speed_up, speed_ups
 from emssd.ui.live_part import state_words
 from emssd.ui.live_run import LiveRequest, LiveRun
+from emssd.ui.player_data import Pane, player_data
 from emssd.ui.progress import TAIL_TOKENS, MethodProgress, RowText, RunningEquality, RunProgress
 from emssd.ui.turns import TURNS, TurnQueue
 from tests.helpers import language_model, prompt_ids

@@ -41,7 +41,8 @@ def live_part(run: LiveRun, view: RunProgress, running: bool) -> None:
         shown = {name: equal[name] for name in run.request.methods if name in equal}
         st.html(_status(run, view) + live_view.badges(shown))
         if not ended:
-            st.button("Cancel", icon=":material/stop_circle:", on_click=run.cancel, key="cancel")
+            icon = ":material/stop_circle:"
+            st.button("Cancel", icon=icon, on_click=run.cancel, disabled=run.stopping, key="cancel")
     if any(method.steps for method in view.methods.values()):
         _board(run, view, {name for name, each in equal.items() if not each.identical}, ended)
     if ended and running:
@@ -73,7 +74,7 @@ def _prompts(run: LiveRun) -> str:
     drafter = {
         "prompt": "lookup in the prompt",
         "context": "lookup in prompt and context",
-        "draft-model": "a draft model",
+        "draft-model": run.draft_name or "a draft model",
         "none": "none",
     }[request.source]
     facts = {
@@ -108,12 +109,14 @@ def state_words(run: LiveRun, view: RunProgress) -> tuple[str, str]:
     counts = [method.steps for method in view.methods.values()]
     last = max((count - 1 for count in counts), default=0)
     kept = "What was decoded is kept." if last >= 0 else "Nothing had been decoded yet."
-    stopped = f"Stopped after step {last}" if last >= 0 else "Stopped"
+    stopped = f"Stopped after step {last}" if last > 0 else "Stopped before the first step"
     rows = plural(len(run.request.titles), "row")
     shared = SHARED if run.sharing else ""
     every = "Both methods" if BASELINE in run.request.methods else "Greedy and both methods"
     waiting = "Another run is in the middle of a step on this machine; the next turn is yours."
     reading = "Each method fills its own cache first; this is not in its decode time."
+    if run.stopping:
+        return "Stopping", "What is being computed now is finished first."
     return {
         "waiting": ("Waiting", waiting),
         "decoding": ("Decoding", f"{every}, one step each in turn.{shared}")

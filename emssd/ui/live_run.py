@@ -111,6 +111,7 @@ class LiveRun:
         self.traces: dict[str, GenerationTrace] = {name: run.trace for name, run in self._runs.items()}
         self.hardware = hardware_words(lm)
         self.model_name = lm.name
+        self.draft_name = "" if draft_lm is None else draft_lm.name
         self._thread = threading.Thread(target=self._work, name="emssd-live-run", daemon=True)
 
     def start(self) -> LiveRun:
@@ -138,6 +139,11 @@ class LiveRun:
     def done(self) -> bool:
         """Whether nothing more will come."""
         return self.state not in ("waiting", "decoding")
+
+    @property
+    def stopping(self) -> bool:
+        """Whether it has been told to stop, and has not yet."""
+        return not self.done and self._stop_reason is not None
 
     @property
     def sharing(self) -> bool:

@@ -16,7 +16,7 @@ WORK_ROWS = (
     "Tokens per row and step",
     "Drafts kept",
     "Input rows fed",
-    "KV slots scanned",
+    "KV slots read",
     "Holes",
     "Tokens/s",
 )
@@ -154,7 +154,7 @@ def work_card(methods: dict[str, MethodProgress]) -> str:
             f"{method.decoded / method.live_rows:.2f}" if method.live_rows else "–",
             f"{100 * method.accepted / method.drafted:.0f} %" if method.drafted else "–",
             f"{method.input_rows:,}",
-            f"{method.slots_scanned:,}",
+            f"{method.slots_read:,}",
             f"{method.holes:,}",
             f"{method.decoded / seconds:.1f}" if seconds else "–",
         )

@@ -78,7 +78,7 @@ class MethodProgress:
         self.kept_rates: list[float | None] = []
         """[decode steps] accepted / drafted; None where nothing was drafted."""
         self.decoded = self.live_rows = self.drafted = self.accepted = 0
-        self.input_rows = self.slots_scanned = self.holes = 0
+        self.input_rows = self.slots_read = self.holes = 0
 
     @property
     def emitted(self) -> int:
@@ -118,7 +118,7 @@ class MethodProgress:
         self.drafted += drafted
         self.accepted += accepted
         self.input_rows += sum(step.account.input_rows.values())
-        self.slots_scanned += sum(step.account.kv_slots_scanned["per_token"].values())
+        self.slots_read += sum(step.account.kv_slots_scanned["per_token"].values()) * step.account.attention_launches
         self.holes = step.account.holes_total
 
 
