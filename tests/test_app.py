@@ -331,6 +331,21 @@ def test_a_cancelled_run_is_not_remembered():
     finish(page, again)
 
 
+@pytest.mark.usefixtures("slow_steps")
+def test_running_again_and_stopping_keeps_the_finished_run():
+    page = set_up(open_page(), tokens=3)
+    first = start(page)
+    finish(page, first)
+    assert start(page) is first
+    page.button(key="again_button").click().run()
+    again = page.session_state["run"]
+    assert again is not first
+    again.cancel()
+    finish(page, again)
+    assert again.state == "cancelled"
+    assert start(page) is first
+
+
 def test_memory_of_runs_is_bounded():
     page = set_up(open_page(), tokens=1)
     for tokens in range(1, 10):

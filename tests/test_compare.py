@@ -22,7 +22,7 @@ from emssd.ui.compare_numbers import (
 )
 from emssd.ui.library import load_preset, preset_index
 from emssd.ui.method_style import METHOD_STYLES
-from tests.app_pages import COMPARE, ROOT, go, open_app, texts, warnings
+from tests.app_pages import COMPARE, EXPLORE, ROOT, go, open_app, texts, warnings
 
 CHARTS = ("waste_input", "waste_slots", "acceptance", "gain", "memory", "modelled_time", "measured_time")
 
@@ -144,6 +144,17 @@ def test_the_page_shows_badges_charts_and_the_same_numbers():
         assert len(page.dataframe) == 1
         frame = page.dataframe[0].value
         assert list(frame.columns)[1:] == ["Greedy", "Vanilla", "Packed input only", "Ragged cache only", "EMS-SD"]
+
+
+def test_the_page_follows_what_was_looked_at_last_and_keeps_what_is_chosen_here():
+    page = open_app(EXPLORE, preset="slow-row")
+    assert go(page, COMPARE).selectbox(key="compare_set").value == "slow-row"
+    page.selectbox(key="compare_set").set_value("no-copy").run()
+    go(page, EXPLORE)
+    assert page.selectbox(key="set").value == "slow-row"
+    assert go(page, COMPARE).selectbox(key="compare_set").value == "no-copy"
+    go(page, EXPLORE).selectbox(key="set").set_value("early-finisher").run()
+    assert go(page, COMPARE).selectbox(key="compare_set").value == "early-finisher"
 
 
 def test_measured_and_modelled_time_are_never_shown_together():

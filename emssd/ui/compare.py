@@ -17,7 +17,7 @@ from emssd.ui.frame import begin_page, link_to_explore, link_to_live
 from emssd.ui.library import TraceSet
 from emssd.ui.notices import warn
 from emssd.ui.player_data import MODELLED
-from emssd.ui.sets import MEASURED_KEY, MODELLED_KEY, chosen_set, menu
+from emssd.ui.sets import MEASURED_KEY, MODELLED_KEY, chosen_set, looked_at, menu
 
 if TYPE_CHECKING:
     from emssd.ui.charts import Chart
@@ -51,7 +51,10 @@ def page() -> None:
 def _choose_set(titles: dict[str, str]) -> TraceSet | None:
     state = st.session_state
     if state.get("compare_set") not in titles:
-        state["compare_set"] = state["set"] if state.get("set") in titles else next(iter(titles))
+        state["compare_set"] = next(iter(titles))
+    name, _ = latest = looked_at()
+    if name in titles and latest != state.get("compare_latest"):
+        state.update(compare_set=name, compare_latest=latest)
     name = st.selectbox("Example", list(titles), format_func=titles.__getitem__, key="compare_set", width=330, **KEEP)
     try:
         return chosen_set(name)

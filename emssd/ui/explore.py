@@ -18,7 +18,7 @@ from emssd.ui.notices import warn
 from emssd.ui.player import show_player
 from emssd.ui.player_data import MODELLED, Start
 from emssd.ui.saves import save_popover
-from emssd.ui.sets import MEASURED_KEY, MODELLED_KEY, OWN, chosen_set, menu, pair_data, preset, presets
+from emssd.ui.sets import MEASURED_KEY, MODELLED_KEY, OWN, chosen_set, look_at, menu, pair_data, preset, presets
 from emssd.ui.summary import summary
 
 
@@ -53,6 +53,7 @@ def page() -> None:
     if shown is None:
         _empty()
         return
+    look_at(shown)
     if data is not None:
         told = {"title": shown.title, "note": shown.note}
         show_player({**data, **told, "start": _start(shown), "link": _link(shown, panes)})

@@ -10,7 +10,7 @@ from emssd.ui.live_run import LiveRun
 from emssd.ui.player import show_player
 from emssd.ui.player_data import Start
 from emssd.ui.saves import save_popover
-from emssd.ui.sets import MEASURED_KEY, pair_data, run_set
+from emssd.ui.sets import MEASURED_KEY, look_at, pair_data, run_set
 
 
 def results(run: LiveRun) -> None:
@@ -18,6 +18,7 @@ def results(run: LiveRun) -> None:
     shown = run_set(run)
     if shown is None:
         return
+    look_at(shown)
     panes = tuple(name for name in run.request.methods if name in shown.traces)
     if not panes:
         return

@@ -113,21 +113,28 @@ def _start_or_recall(setup: Setup, problem: str | None, again: bool) -> None:
     if problem or _running():
         return
     state = st.session_state
-    memory: dict[Setup, LiveRun] = state.setdefault("memory", {})
-    for key in [key for key, run in memory.items() if run.done and run.state != "finished"]:
-        del memory[key]
+    memory = _memory()
     if setup in memory and not again:
         state.update(run=memory[setup], recalled=memory[setup], fold_setup=True)
     elif not _start(setup):
         return
-    else:
-        state["recalled"] = None
-        if not state["problems"]:  # what was left out has to be said again
-            memory.pop(setup, None)
-            memory[setup] = state["run"]
-        while len(memory) > MEMORY_RUNS:
-            del memory[next(iter(memory))]
+    else:  # what was left out has to be said again
+        state.update(recalled=None, started=None if state["problems"] else (setup, state["run"]))
     st.rerun()
+
+
+def _memory() -> dict[Setup, LiveRun]:
+    """The finished runs, oldest first. The latest comes in once it has finished: one that is stopped replaces none."""
+    state = st.session_state
+    memory: dict[Setup, LiveRun] = state.setdefault("memory", {})
+    setup, run = state.get("started") or (None, None)
+    if setup is not None and run is not None and run.state == "finished":
+        memory.pop(setup, None)
+        memory[setup] = run
+        state["started"] = None
+    while len(memory) > MEMORY_RUNS:
+        del memory[next(iter(memory))]
+    return memory
 
 
 def _start(setup: Setup) -> bool:

@@ -69,6 +69,17 @@ def run_set(run: LiveRun) -> TraceSet | None:
     return made
 
 
+def look_at(shown: TraceSet) -> None:
+    """Remember what the visitor looks at in the player, for the other pages."""
+    st.session_state["looked_at"] = (shown.name, id(shown) if shown.name in OWN else 0)
+
+
+def looked_at() -> tuple[str | None, int]:
+    """Name of the set that was last shown in the player, and a number that tells one run or opened set from another."""
+    latest: tuple[str | None, int] = st.session_state.get("looked_at") or (None, 0)
+    return latest
+
+
 def time_source(kind: str, where: str) -> TimeSource:
     """Modelled or measured time."""
     return measured(where) if kind == MEASURED_KEY else MODELLED
