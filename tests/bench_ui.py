@@ -3,8 +3,9 @@
 open     a fresh server process and a fresh browser profile that can reach nothing else: from the navigation until the
          player of Explore is painted (`data-ready`). Torch must not be loaded in the server.
 jumps    a generated run of 16 rows and 512 slots, two panes, uploaded on Explore: 100 random jumps by the box "Go to
-         step". From the key event until both panes say the step (all drawing commands given), and until the frame with
-         it has been produced (an animation frame and a task after it).
+         step". From the key event until both panes have been drawn and say the step; and until the frame with it has
+         been produced (an animation frame and a task after it), which adds the wait for the screen's next refresh and
+         the browser's painting without a GPU, so it has no floor.
 play     60 s of play at 8x on the same run: DOM nodes and JavaScript heap after a collection, at start, middle and end.
 live     batch 8 on the embedded model, greedy, vanilla and EMS-SD: from the click to the first token on the page, and
          decode throughput with the page open against a run that nothing but a poll watches. Both kinds of run happen in
@@ -180,11 +181,14 @@ def bench_jumps(page: Any) -> None:
         JUMPS, [step for step, before in zip(steps[1:], steps, strict=False) if step != before]
     )
     page.wait_for_timeout(1000)
-    for place, words in enumerate(("until both panes are drawn", "until the frame is there")):
-        times = sorted(each[place] for each in took)
-        figure(f"key to step, {words}, p50", statistics.median(times), "ms")
-        p95 = times[int(0.95 * len(times))]
-        figure(f"key to step, {words}, p95", p95, "ms", p95 <= JUMP_CEILING_MS, f"<= {JUMP_CEILING_MS:.0f} ms")
+    drawn, framed = (sorted(each[place] for each in took) for place in (0, 1))
+    p95 = int(0.95 * len(took))
+    figure("key to both panes drawn, p50", statistics.median(drawn), "ms")
+    figure(
+        "key to both panes drawn, p95", drawn[p95], "ms", drawn[p95] <= JUMP_CEILING_MS, f"<= {JUMP_CEILING_MS:.0f} ms"
+    )
+    figure("key to the frame with it, p50", statistics.median(framed), "ms")
+    figure("key to the frame with it, p95", framed[p95], "ms")
     more = run_count(page) - runs
     figure("script runs asked for by the jumps", more, "", more == 0, "none")
 
