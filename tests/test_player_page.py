@@ -170,14 +170,27 @@ def test_the_worked_example_s_numbers(opened):
     press(page, "Shift+ArrowLeft")
     assert "Output identical to greedy, 7 of 7 tokens" in page.get_by_test_id("equality").inner_text()
     assert [counters(page, pane)["holes"] for pane in PANES] == [3, 0]
-    assert "so far" not in page.get_by_test_id("pane-left").inner_text()
-    press(page, "ArrowLeft")
     assert "vs greedy, so far, modelled for" in page.get_by_test_id("pane-left").inner_text()
+    press(page, "ArrowLeft")
+    assert "vs greedy" not in page.get_by_test_id("pane-left").inner_text()
 
 
 PLACES = """() => { window.places = []; const root = document.querySelector(".player");
   new MutationObserver(() => places.push([+root.dataset.step, root.dataset.substep, performance.now()]))
     .observe(root, { attributes: true, attributeFilter: ["data-step", "data-substep"] }); }"""
+
+
+def test_a_speed_up_is_of_the_tokens_that_are_committed(opened):
+    page = opened(preset_data(step=1, sub="draft"))
+    speeds = page.locator(".pane .speed b")
+    assert speeds.count() == 0
+    press(page, *["Shift+ArrowRight"] * 5)
+    assert (place(page), speeds.all_inner_texts()) == ((1, "commit"), ["2.99×", "2.99×"])
+    press(page, *["Shift+ArrowRight"] * 5)
+    assert (place(page), speeds.all_inner_texts()) == ((2, "verify"), ["2.99×", "2.99×"])
+    assert page.get_by_text("so far").count() == 2
+    press(page, "Shift+ArrowRight")
+    assert speeds.all_inner_texts() == ["3.49×", "3.49×"]
 
 
 def test_play_has_one_clock_however_often_it_is_pressed(opened):
@@ -476,8 +489,8 @@ def test_outputs_that_differ_are_said_and_found(opened):
     page = opened(data)
     badge = page.get_by_test_id("equality")
     assert "Output differs from greedy: first at row 1, new token 2" in badge.inner_text()
-    assert "output differs" in page.get_by_test_id("pane-right").locator(".speed").inner_text()
     press(page, "End")
+    assert "output differs" in page.get_by_test_id("pane-right").locator(".speed").inner_text()
     badge.click()
     assert place(page) == (1, "commit")
 

@@ -32,7 +32,7 @@ const QUESTIONS = {
   holes(player, pane, step) {
     const counts = pane.events[step].holes, total = counts.reduce((sum, [, count]) => sum + count, 0);
     const which = counts.map(([row, count]) => `row ${row} leaves ${count}`).join(", ");
-    const some = `${capital(several(total, "hole"))}: the cursor moves by the largest gain, so ${which}.`;
+    const some = `The step leaves ${several(total, "hole")}: the cursor moves by the largest gain, so ${which}.`;
     const text = `${pane.title}: how many new holes does this step leave in the KV cache, all rows together?`;
     return { text, answer: total, reason: total ? some : "None: no row that lives on gains less than the others." };
   },

@@ -160,12 +160,13 @@ class PaneShell {
     for (const part of this.counters) this.paintCounter(part);
   }
 
+  // Of the tokens that are committed: what a step gains is not told before.
   paintSpeed() {
-    const { pane } = this, { step } = pane.at, factor = pane.speed[step];
+    const { pane } = this, step = committedStep(pane.at), factor = pane.speed[step];
     this.speed.classList.toggle("invalid", !!pane.differs);
     const words = (text) => this.speed.replaceChildren(make("span", { text }));
     if (pane.isBaseline) return words("the baseline of the speed-ups");
-    if (!pane.speed.length || step === 0) return words("");
+    if (!pane.speed.length || step < 1) return words("");
     if (factor === null || factor === undefined) return words("greedy has not come this far");
     const baseline = step < pane.last ? pane.baseline.replace(", ", ", so far, ") : pane.baseline;
     this.speed.replaceChildren(make("b", { text: factor.toFixed(2) + "×" }), make("span", { text: pane.differs ? "output differs" : baseline, title: pane.baseline }));
