@@ -149,9 +149,21 @@ def visiting(browser: Any, server: Server, name: str, **settings: Any) -> Iterat
         yield page
 
 
+# No font has been loading for three frames: what is painted then stays.
+SETTLED = """() => new Promise((done) => {
+  let quiet = 0;
+  const look = () => {
+    quiet = document.fonts.status === "loaded" ? quiet + 1 : 0;
+    if (quiet > 3) done(true);
+    else requestAnimationFrame(look);
+  };
+  look();
+})"""
+
+
 def wait_for_player(page: Any) -> None:
     page.locator(READY).wait_for()
-    page.evaluate("document.fonts.ready.then(() => 1)")
+    page.wait_for_function(SETTLED)
 
 
 def player(page: Any) -> Any:

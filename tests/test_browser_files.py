@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -87,6 +88,14 @@ def test_a_broken_address_is_said_and_the_page_opens(browser, server, query_stri
             assert "The address" in notice
 
 
+def wait_until(condition, seconds: float = 10) -> None:
+    """While the page is put together anew, the player may be away for a moment."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.2)
+
+
 def saved(page, label: str) -> tuple[str, bytes]:
     """Name and content of one of the files behind Save."""
     button = page.get_by_role("button", name=label, exact=True)
@@ -152,7 +161,7 @@ def test_a_damaged_trace_is_one_sentence_and_the_page_goes_on(browser, server):
         before = picture(page)
         upload(page, t="{}")
         page.get_by_text("t.json was left out: ").wait_for()
-        assert picture(page) == before
+        wait_until(lambda: picture(page) == before)
         traces = load_preset("slow-row").traces
         upload(page, **{name: traces[name].to_json() for name in ("vanilla", "ems-sd")})
         page.get_by_text("vanilla.json, ems-sd.json. Open the greedy trace").wait_for()
