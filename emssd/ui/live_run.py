@@ -185,7 +185,8 @@ class LiveRun:
                 self.state = state
 
     def _decode(self) -> str:
-        active = dict(self._runs)
+        # what the page shows goes first, so that its first tokens do not wait for the baseline's prefill
+        active = {name: self._runs[name] for name in dict.fromkeys((*self.request.methods, BASELINE))}
         while active:
             for name, run in list(active.items()):
                 with TURNS.turn(self._must_stop) as given:
