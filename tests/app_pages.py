@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -58,3 +59,11 @@ def run_count(page: AppTest) -> int:
     """Script runs of this visit."""
     body = next(each.proto.body for each in page.get("html") if 'data-testid="run-count"' in each.proto.body)
     return int(body.split(">")[1].split("<")[0])
+
+
+def join_live_runs() -> None:
+    """Wait for the threads of live runs: one that goes on would spoil the next test."""
+    for thread in threading.enumerate():
+        if thread.name == "emssd-live-run":
+            thread.join(15)
+            assert not thread.is_alive()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import re
-import threading
 import time
 
 import pytest
@@ -16,7 +15,19 @@ from emssd.errors import UnsupportedModelError
 from emssd.model_runner import ModelRunner
 from emssd.ui import live_run, models
 from emssd.ui.live_run import LiveRun
-from tests.app_pages import COMPARE, EXPLORE, LIVE, go, methods, open_app, player, run_count, texts, warnings
+from tests.app_pages import (
+    COMPARE,
+    EXPLORE,
+    LIVE,
+    go,
+    join_live_runs,
+    methods,
+    open_app,
+    player,
+    run_count,
+    texts,
+    warnings,
+)
 
 OWN = "the cat sat on the mat and the cat sat\n\none two three one two three one two"
 HOSTILE = '<script>alert("x")</script> \u202eevil <b>and on</b>'
@@ -26,10 +37,7 @@ HOSTILE = '<script>alert("x")</script> \u202eevil <b>and on</b>'
 def no_thread_is_left():
     """Every run ends with its test: a thread that goes on would spoil the next one."""
     yield
-    for thread in threading.enumerate():
-        if thread.name == "emssd-live-run":
-            thread.join(15)
-            assert not thread.is_alive()
+    join_live_runs()
 
 
 def open_page() -> AppTest:

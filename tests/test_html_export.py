@@ -7,7 +7,6 @@ import hashlib
 import html
 import json
 import re
-import shutil
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -23,7 +22,6 @@ from emssd.ui.player_data import MAX_STEPS, Pane, measured, player_data
 from emssd.ui.token_text import visible
 from tests.recorded import HOSTILE, RECORDED, hostile_trace, recorded, scripted_run
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 TAGS = ["html", "head", "meta", "meta", "meta", "title", "link", "style", "body", "header", "h1", "p", "div",
         "noscript", "script", "script"]  # fmt: skip
 
@@ -289,17 +287,6 @@ def test_reading_and_showing_a_trace_loads_neither_torch_nor_streamlit(tmp_path)
 
 
 # --- in a browser --------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser():
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("no chromium here: `make browser` installs it where that is allowed")
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
 
 
 def opened(browser, path: Path, scheme: str = "light", query: str = ""):

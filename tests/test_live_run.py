@@ -23,6 +23,7 @@ from emssd.ui.live_run import LiveRequest, LiveRun
 from emssd.ui.player_data import Pane, player_data
 from emssd.ui.progress import TAIL_TOKENS, MethodProgress, RowText, RunningEquality, RunProgress
 from emssd.ui.turns import TURNS, TurnQueue
+from tests.app_pages import join_live_runs
 from tests.helpers import language_model, prompt_ids
 
 HOSTILE = ['<script>alert("x")</script>', "\u202eevil", "a\nb\tc", "\x1b[31m", "\u2066", "\ue000", "y" * 500, "&amp;"]
@@ -36,10 +37,7 @@ SECOND = LiveRequest(
 @pytest.fixture(autouse=True)
 def no_thread_is_left():
     yield
-    for thread in threading.enumerate():
-        if thread.name == "emssd-live-run":
-            thread.join(15)
-            assert not thread.is_alive()
+    join_live_runs()
     assert TURNS.members == 0
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
@@ -13,16 +12,10 @@ from emssd.ui.html_export import standalone_html
 from emssd.ui.library import load_preset
 from emssd.ui.player_data import Pane, Start, player_data
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 ADDRESS = "http://player.test/"
 PANES = ("pane-left", "pane-right")
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: `make browser` installs it where that is allowed"),
-]
+pytestmark = pytest.mark.browser
 
 
 def preset_data(
@@ -32,14 +25,6 @@ def preset_data(
     panes = [Pane(chosen.traces[method], method, chosen.traces["greedy"]) for method in (left, right)]
     link = {"preset": name, "left": left, "right": right}
     return player_data(panes, chosen.titles, group=name, start=Start(step, sub, None), link=link)
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

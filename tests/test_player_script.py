@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pytest
 
 from emssd.ui.library import load_preset
@@ -11,17 +9,10 @@ from emssd.ui.player_assets import read_asset
 from emssd.ui.player_data import Pane, Start, player_data
 from tests.player_samples import cell_samples
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
 # The files that need no page.
 PURE = ("player_cells.js", "player_clock.js", "player_describe.js", "player_focus.js", "player_panels.js")
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: `make browser` installs it where that is allowed"),
-]
+pytestmark = pytest.mark.browser
 
 COMPARE = """samples => {
   const wrong = [];
@@ -45,17 +36,15 @@ COMPARE = """samples => {
 
 
 @pytest.fixture(scope="module")
-def page():
+def page(browser):
     """An empty page that holds the player's functions."""
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page()
-        errors: list[str] = []
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.add_script_tag(content="\n".join(read_asset(name) for name in PURE))
-        yield page
-        browser.close()
-        assert not errors
+    page = browser.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.add_script_tag(content="\n".join(read_asset(name) for name in PURE))
+    yield page
+    page.close()
+    assert not errors
 
 
 def test_every_cell_is_what_python_says(page):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from random import Random
 
 import pytest
@@ -14,14 +13,7 @@ from emssd.ui.narration import narrations, plain_text
 from emssd.ui.player_data import Pane, player_data
 from tests.player_samples import invented_trace, random_trace
 
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no chromium here: `make browser` installs it where that is allowed"),
-]
+pytestmark = pytest.mark.browser
 
 PICTURES = """places => places.map(([step, sub]) => {
   player.go(step, sub);
@@ -69,14 +61,6 @@ NARRATED = """data => {
   const run = decodePane(data.panes[0]);
   return Array.from({ length: run.steps - 1 }, (_, n) => narratedQuery(run, n + 1));
 }"""
-
-
-@pytest.fixture(scope="module")
-def browser():
-    with sync_api.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")

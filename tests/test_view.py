@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -21,7 +20,6 @@ from emssd.ui.library import VIEW_VARIABLE
 from tests.recorded import RECORDED, recorded, scripted_run
 
 ROOT = Path(__file__).resolve().parent.parent
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 @pytest.fixture
@@ -167,7 +165,14 @@ def test_what_the_app_needs_is_checked_before_it_starts(files, capsys, monkeypat
 
 def start(*args: object) -> subprocess.Popen:
     command = [sys.executable, "-m", "emssd", "view", "--no-browser", *map(str, args)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_hear_ctrl_c
+    )
+
+
+def _hear_ctrl_c() -> None:
+    """A job in the background is started deaf to it, and so would be what the tests start."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def end(process: subprocess.Popen) -> None:
@@ -222,23 +227,18 @@ def test_the_app_starts_with_the_files_and_ends_quietly(files, ending):
 
 
 @pytest.mark.browser
-def test_the_page_opens_with_the_files(files):
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    if CHROMIUM is None:
-        pytest.skip("no chromium here: `make browser` installs it where that is allowed")
+def test_the_page_opens_with_the_files(browser, files):
     process = start(files["greedy"], files["vanilla"], files["ems-sd"])
     try:
         address = process.stdout.readline().split()[0]
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+", address)
-        with sync_api.sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-            page = browser.new_page(viewport={"width": 1440, "height": 900})
-            page.goto(address)
-            page.locator('[data-testid="player"][data-ready="1"]').wait_for(timeout=60_000)
-            panes = [page.get_by_test_id(name).get_attribute("data-method") for name in ("pane-left", "pane-right")]
-            assert panes == ["vanilla", "ems-sd"]
-            assert "greedy.json, vanilla.json, ems-sd.json" in page.get_by_test_id("player").inner_text()
-            browser.close()
+        page = browser.new_page(viewport={"width": 1440, "height": 900})
+        page.goto(address)
+        page.locator('[data-testid="player"][data-ready="1"]').wait_for(timeout=60_000)
+        panes = [page.get_by_test_id(name).get_attribute("data-method") for name in ("pane-left", "pane-right")]
+        assert panes == ["vanilla", "ems-sd"]
+        assert "greedy.json, vanilla.json, ems-sd.json" in page.get_by_test_id("player").inner_text()
+        page.close()
         process.send_signal(signal.SIGINT)
         assert process.communicate(timeout=30) == ("", "")
     finally:

@@ -139,6 +139,37 @@ def allocated_words(traces: Traces) -> str:
     return f"Allocated, MiB: {', '.join(f'{_titles(names)} {size}' for size, names in sizes.items())}."
 
 
+def _part(
+    traces: Traces,
+    amounts: Mapping[str, Mapping[str, float]],
+    kind: str,
+    word: str,
+    colour: str,
+    shape: str,
+    hover: str,
+) -> go.Bar:
+    """One kind's part of every method's bar: solid, or hatched where `shape` names a pattern."""
+    pattern = {"shape": shape, "fgcolor": colour, "bgcolor": CLEAR, "solidity": 0.35, "size": 7}
+    return go.Bar(
+        y=[METHOD_TITLES[name] for name in traces],
+        x=[amounts[name][kind] or None for name in traces],  # an outline of nothing would still be a line
+        name=word,
+        orientation="h",
+        marker={
+            "color": colour,
+            "line": {"color": colour, "width": 1.2},
+            **({"pattern": pattern} if shape else {}),
+        },
+        hovertemplate=f"%{{y}}, {word}: {hover}<extra></extra>",
+    )
+
+
+def _stack(figure: go.Figure) -> None:
+    """Parts of a bar one after another, methods from top to bottom."""
+    figure.update_layout(barmode="stack", bargap=0.35)
+    figure.update_yaxes(autorange="reversed", rangemode="normal")
+
+
 def _bars(
     traces: Traces,
     amounts: Mapping[str, Mapping[str, float]],
@@ -149,27 +180,10 @@ def _bars(
 ) -> Chart:
     """One bar per method, its kinds in a row; the first kind is solid, the others are hatched outlines."""
     figure = _figure(unit, "")
-    names = [METHOD_TITLES[name] for name in traces]
     for place, (kind, word) in enumerate(words.items()):
-        wasted = place > 0
-        colour = _colour("waste" if wasted else "useful", dark)
-        pattern = {"shape": PATTERNS.get(kind, ""), "fgcolor": colour, "bgcolor": CLEAR, "solidity": 0.35}
-        figure.add_trace(
-            go.Bar(
-                y=names,
-                x=[amounts[name][kind] or None for name in traces],  # an outline of nothing would still be a line
-                name=word,
-                orientation="h",
-                marker={
-                    "color": colour,
-                    "line": {"color": colour, "width": 1.2},
-                    **({"pattern": {**pattern, "size": 7}} if wasted else {}),
-                },
-                hovertemplate=f"%{{y}}, {word}: %{{x:{hover}}}<extra></extra>",
-            )
-        )
-    figure.update_layout(barmode="stack", bargap=0.35)
-    figure.update_yaxes(autorange="reversed", rangemode="normal")
+        colour, shape = _colour("waste" if place else "useful", dark), PATTERNS.get(kind, "") if place else ""
+        figure.add_trace(_part(traces, amounts, kind, word, colour, shape, f"%{{x:{hover}}}"))
+    _stack(figure)
     said = [
         f"{METHOD_TITLES[name]}: " + ", ".join(f"{amounts[name][kind]:,} {word}" for kind, word in words.items())
         for name in traces
@@ -192,27 +206,11 @@ def waste_slots(traces: Traces, dark: bool = False) -> Chart:
 def measured_time(traces: Traces, where: str, dark: bool = False) -> Chart:
     """Measured decode seconds by phase."""
     figure = _figure("Measured decode time, s", "")
-    names = [METHOD_TITLES[name] for name in traces]
     spent = {name: phase_seconds(trace) for name, trace in traces.items()}
     colour = _colour("useful", dark)
     for phase, shape in PHASE_PATTERNS.items():
-        pattern = {"shape": shape, "fgcolor": colour, "bgcolor": CLEAR, "solidity": 0.4, "size": 7}
-        figure.add_trace(
-            go.Bar(
-                y=names,
-                x=[spent[name][phase] for name in traces],
-                name=phase,
-                orientation="h",
-                marker={
-                    "color": colour,
-                    "line": {"color": colour, "width": 1.2},
-                    **({"pattern": pattern} if shape else {}),
-                },
-                hovertemplate=f"%{{y}}, {phase}: %{{x:.3f}} s<extra></extra>",
-            )
-        )
-    figure.update_layout(barmode="stack", bargap=0.35)
-    figure.update_yaxes(autorange="reversed", rangemode="normal")
+        figure.add_trace(_part(traces, spent, phase, phase, colour, shape, "%{x:.3f} s"))
+    _stack(figure)
     baseline = traces.get("greedy")
     totals = {name: sum(phases.values()) for name, phases in spent.items()}
     _factor_labels(figure, traces, totals, lambda trace: measured_speed_up(baseline, trace))
