@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pytest
 
@@ -105,18 +106,31 @@ def browser() -> Iterator[Any]:
         yield browser
 
 
+CONTEXTS: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
+
+
+def context_of(browser: Any, settings: dict[str, Any]) -> Any:
+    """The browser's context with these settings: visitors after one another need not fetch the same scripts again."""
+    contexts, key = CONTEXTS.setdefault(browser, {}), repr(sorted(settings.items()))
+    if key not in contexts:
+        contexts[key] = browser.new_context(**settings)
+        contexts[key].set_default_timeout(30_000)
+    return contexts[key]
+
+
 @contextmanager
 def visitor(browser: Any, url: str, **settings: Any) -> Iterator[Any]:
     """A new visitor at a page; at the end nothing may have reached the console, and nothing another host."""
     settings = {"viewport": {"width": 1440, "height": 900}, "reduced_motion": "reduce"} | settings
-    context = browser.new_context(**settings)
-    context.set_default_timeout(30_000)
+    context = context_of(browser, settings)
     errors: list[str] = []
     outside: list[str] = []
+    opened: list[Any] = []
     own = "/".join(url.split("/")[:3])
     inside = (own, own.replace("http", "ws", 1), "data:", "blob:")
 
     def watch(page: Any) -> None:
+        opened.append(page)
         page.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("request", lambda asked: outside.append(asked.url) if not asked.url.startswith(inside) else None)
@@ -127,7 +141,9 @@ def visitor(browser: Any, url: str, **settings: Any) -> Iterator[Any]:
         page.goto(url)
         yield page
     finally:
-        context.close()
+        context.remove_listener("page", watch)
+        for each in opened:
+            each.close()
     assert not errors, errors
     assert not outside, outside
 
