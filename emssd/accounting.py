@@ -9,12 +9,12 @@ model's shape.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from emssd.layouts import RowPlan, StepPlan
+from emssd.model_shape import ModelShape
 
 SCAN_KINDS = ("useful", "prompt_pad", "hole", "pad_query")
 INPUT_KINDS = ("useful", "pad", "finished")
@@ -105,97 +105,6 @@ def _scan_of_run(first_slot: int, queries: int) -> int:
 def _add(totals: dict[str, int], counts: dict[str, int]) -> None:
     for kind, count in counts.items():
         totals[kind] += count
-
-
-@dataclass(frozen=True)
-class ModelShape:
-    """The sizes that FLOPs and bytes follow from, in a trace's words (`trace.model`).
-
-    Args:
-        experts, experts_per_token: of a mixture; 0 of a dense model.
-        positions: longest context; 0 where it is not known.
-        bytes_per_value: size of one cached number.
-    """
-
-    parameters: int
-    layers: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    value_head_dim: int
-    hidden: int
-    intermediate: int
-    expert_intermediate: int
-    experts: int
-    experts_per_token: int
-    vocab: int
-    positions: int
-    tied_embeddings: bool
-    bytes_per_value: int
-
-    @classmethod
-    def from_trace(cls, model: Mapping[str, Any]) -> ModelShape:
-        """Read `trace.model`. Optional fields that are missing get what most models have."""
-
-        def count(name: str, default: int) -> int:
-            value = model.get(name)
-            return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else default
-
-        experts = count("experts", 0)
-        inner = count("intermediate", 4 * model["hidden"])
-        bits = re.search(r"\d+", str(model.get("dtype", "")))
-        return cls(
-            parameters=model["parameters"],
-            layers=model["layers"],
-            heads=model["heads"],
-            kv_heads=model["kv_heads"],
-            head_dim=model["head_dim"],
-            value_head_dim=count("value_head_dim", model["head_dim"]),
-            hidden=model["hidden"],
-            intermediate=inner,
-            expert_intermediate=count("expert_intermediate", inner),
-            experts=experts,
-            experts_per_token=count("experts_per_token", 1) if experts else 0,
-            vocab=model["vocab"],
-            positions=count("context_length", 0),
-            tied_embeddings=model.get("tied_embeddings") is True,
-            bytes_per_value=max(int(bits.group()) // 8, 1) if bits and len(bits.group()) < 4 else 4,
-        )
-
-    @property
-    def attention_weights(self) -> int:
-        """Weights of one layer's query, key, value and output projections."""
-        queries_and_outputs = self.heads * (self.head_dim + self.value_head_dim)
-        keys_and_values = self.kv_heads * (self.head_dim + self.value_head_dim)
-        return self.hidden * (queries_and_outputs + keys_and_values)
-
-    def feed_forward_weights(self, networks: int, matrices: int, inner: int) -> int:
-        """Weights of one layer's feed-forward networks, a mixture's router included."""
-        return matrices * networks * self.hidden * inner + self.hidden * self.experts
-
-    @property
-    def feed_forward(self) -> tuple[int, int]:
-        """Matrices and inner width of a feed-forward network: 3 with a gate, else 2; an expert may be narrower.
-
-        A trace does not say it outright, but its number of parameters does: the form whose weights come nearest to
-        it, with or without a learned table of positions.
-        """
-        embeddings = self.hidden * self.vocab * (1 if self.tied_embeddings else 2)
-
-        def distance(form: tuple[int, int]) -> int:
-            layer = self.attention_weights + self.feed_forward_weights(max(self.experts, 1), *form)
-            rest = self.parameters - embeddings - self.layers * layer
-            return min(abs(rest), abs(rest - self.hidden * self.positions))
-
-        widths = [self.expert_intermediate, self.intermediate] if self.experts else [self.intermediate]
-        return min(((matrices, inner) for matrices in (3, 2) for inner in widths), key=distance)
-
-    @property
-    def weights_per_row(self) -> int:
-        """Weights that one fed row is multiplied with; never more than the model has."""
-        layer = self.attention_weights + self.feed_forward_weights(self.experts_per_token or 1, *self.feed_forward)
-        lookup = 0 if self.tied_embeddings else self.hidden * self.vocab
-        return min(self.layers * layer + self.hidden * self.vocab, max(self.parameters - lookup, 0))
 
 
 def linear_flops_per_row(model: Mapping[str, Any]) -> int:

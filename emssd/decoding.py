@@ -17,9 +17,9 @@ from emssd.layouts import Commit, Layout, StepPlan, make_layout, output_limits, 
 from emssd.loading import LanguageModel
 from emssd.memory import check_memory
 from emssd.model_runner import ModelRunner
-from emssd.recording import Recorder, Verified
 from emssd.request import Prompt, Request, encode_prompts
 from emssd.trace import GenerationTrace, StepTrace
+from emssd.trace_building import TraceBuilder, Verified
 from emssd.verification import TopTokens, top_tokens, verify_greedy
 
 
@@ -94,7 +94,7 @@ class GenerationRun(Iterator[StepTrace]):
             for place, prompt, limit in zip(self.layout.start(lengths), prompts, limits, strict=True)
         ]
         self.runner = ModelRunner(lm.hooked, config.attention)
-        self.recorder = Recorder(
+        self.builder = TraceBuilder(
             lm, config, self.drafter, self.requests, self.eos_token_ids, self.runner, sum(self.capacities)
         )
         self.should_stop: Callable[[], bool] = lambda: False
@@ -109,7 +109,7 @@ class GenerationRun(Iterator[StepTrace]):
     @property
     def trace(self) -> GenerationTrace:
         """What has happened so far, valid at any time."""
-        return self.recorder.trace
+        return self.builder.trace
 
     def __next__(self) -> StepTrace:
         return next(self._steps)
@@ -162,7 +162,7 @@ class GenerationRun(Iterator[StepTrace]):
         commit = Commit((1,) * len(tokens), (), ((),) * len(tokens), ())
         seconds = {"draft": 0.0, "target": target_done - began, "verify": 0.0}
         seconds["commit"] = time.perf_counter() - target_done
-        return self.recorder.record(0, plan, verified, commit, None, seconds, began)
+        return self.builder.record(0, plan, verified, commit, None, seconds, began)
 
     def _start_session(self) -> DrafterSession | None:
         if self.drafter is None:
@@ -199,7 +199,7 @@ class GenerationRun(Iterator[StepTrace]):
             "verify": judged - answered,
             "commit": time.perf_counter() - judged,
         }
-        return self.recorder.record(index, plan, verified, commit, session, seconds, began)
+        return self.builder.record(index, plan, verified, commit, session, seconds, began)
 
     def _draft(self, step: int, session: DrafterSession | None) -> list[list[int]]:
         """[rows] drafts, capped so that only an end-of-sequence token can cut what a row emits."""

@@ -64,7 +64,7 @@ def our_trace(lm: LanguageModel, prompts: list[list[int]], config: SpeculativeCo
     """A run, and the share of its decode seconds that went into building the trace."""
     run = generate_steps(lm, prompts, config)
     building = [0.0]
-    record: Callable[..., Any] = run.recorder.record
+    record: Callable[..., Any] = run.builder.record
 
     def timed_record(*arguments: Any) -> Any:
         began = time.perf_counter()
@@ -73,7 +73,7 @@ def our_trace(lm: LanguageModel, prompts: list[list[int]], config: SpeculativeCo
             building[0] += time.perf_counter() - began
         return step
 
-    run.recorder.record = timed_record  # type: ignore[method-assign]
+    run.builder.record = timed_record  # type: ignore[method-assign]
     for _ in run:
         pass
     assert isinstance(run, GenerationRun)

@@ -21,9 +21,9 @@ from emssd.invariants import InvariantChecker, InvariantError
 from emssd.loading import load_model
 from emssd.oracle import Difference
 from emssd.random_models import random_model, random_tokenizer
-from emssd.recording import Recorder
 from emssd.streaming import TextStream
 from emssd.trace import GenerationTrace
+from emssd.trace_building import TraceBuilder
 
 MODEL = ("--model", "random-llama")
 # with a key of one token and the whole context, random text gives drafts too
@@ -247,8 +247,8 @@ def test_an_output_that_ends_inside_a_character_shows_it_at_the_end() -> None:
 
 
 def interrupt_step(monkeypatch: pytest.MonkeyPatch, method: str, call: int) -> None:
-    """Let the nth call of a method of GenerationRun, or else of its recorder, end as Ctrl-C does."""
-    owner: type = GenerationRun if hasattr(GenerationRun, method) else Recorder
+    """Let the nth call of a method of GenerationRun, or else of its trace builder, end as Ctrl-C does."""
+    owner: type = GenerationRun if hasattr(GenerationRun, method) else TraceBuilder
     original, calls = getattr(owner, method), []
 
     def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:

@@ -35,7 +35,7 @@ class Verified:
         return self.target_token_ids[row][: self.num_emitted[row]]
 
 
-class Recorder:
+class TraceBuilder:
     """Writes the trace of one run. `trace` is valid after every step.
 
     Args:
