@@ -1,0 +1,307 @@
+"""Expected rows, slots and launches of each step, without drawing anything: for sliders.
+
+Rows are independent and alike but for a number z from N(0, 1), which a nine-point Gauss-Hermite rule sums over. A row's
+tokens so far are a first-passage process: `p[t, z, s]` is the chance that the row is live at step t with s tokens, by
+exact recursion. Widest input and largest gain of a batch follow from P(max >= j) = 1 - P(one row < j) ** rows, and a
+row that is still live after t steps has had gains that are exchangeable, so the shared column's expectation is exact
+too. Approximate are: the rule over z, the column where a row is filled up by pads, and the prompts' quantiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from emssd.acceptance import MAX_BATCH, Acceptance, Floats, check_whole
+from emssd.accounting import ATTENTION_MODES
+from emssd.run_counts import RunCounts, check_method
+
+NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
+WEIGHTS = NODE_WEIGHTS / NODE_WEIGHTS.sum()
+NEGLIGIBLE = 1e-9  # chance that any row is live; later steps are left out
+
+ExpectedRun = RunCounts
+
+
+@dataclass(frozen=True)
+class _RowLaw:
+    """One row's law, step by step: arrays over [steps], or [steps, K + 1] for j = 1 .. K + 1.
+
+    Args:
+        live: P(live).
+        own: E[own tokens; live], those before the step.
+        real: E[rows fed], its own pads left out.
+        real_own: E[rows fed * own tokens].
+        real_run: E[rows fed * (rows fed + 1) / 2].
+        single, single_own: P(live and one row is fed), and E[own tokens; that].
+        fed_less: P(rows fed < j), a finished row feeds none.
+        own_fed_less: E[own tokens; live and rows fed < j].
+        gain_less: P(gain < j), a finished row gains none.
+        past_less, past_less_real: sum over live rows of P(gain of an earlier step < j), weighted with 1 and with the
+            rows fed now.
+    """
+
+    live: Floats
+    own: Floats
+    real: Floats
+    real_own: Floats
+    real_run: Floats
+    single: Floats
+    single_own: Floats
+    fed_less: Floats
+    own_fed_less: Floats
+    gain_less: Floats
+    past_less: Floats
+    past_less_real: Floats
+
+
+def expected_steps(acceptance: Acceptance, batch_size: int, methods: Sequence[str]) -> dict[str, ExpectedRun]:
+    """Expected counts of every decode step of a batch.
+
+    Args:
+        acceptance: how rows behave.
+        batch_size: rows decoded together, 1 to 256.
+        methods: command-line names.
+
+    Returns:
+        For each method its counts, arrays [steps], each given that the step exists (`happens` is that chance).
+
+    Raises:
+        ConfigError: the batch size is out of range, or a method is unknown.
+    """
+    return expected_runs(acceptance, [batch_size], methods)[batch_size]
+
+
+def expected_runs(
+    acceptance: Acceptance, batch_sizes: Sequence[int], methods: Sequence[str]
+) -> dict[int, dict[str, ExpectedRun]]:
+    """The same for several batch sizes, which share most of the work: batch size -> method -> counts.
+
+    Raises:
+        ConfigError: a batch size is out of range, or a method is unknown.
+    """
+    for size in batch_sizes:
+        check_whole("batch_size", size, 1, MAX_BATCH)
+    for method in methods:
+        check_method(method)
+    drafts = any(not method.startswith("greedy") for method in methods)
+    law = _row_law(acceptance) if drafts else None
+    runs: dict[int, dict[str, ExpectedRun]] = {}
+    for size in batch_sizes:
+        batch = None if law is None else _Batch(acceptance, law, size)
+        runs[size] = {
+            method: _greedy(acceptance, size, method)
+            if batch is None or method.startswith("greedy")
+            else batch.expected(method)
+            for method in methods
+        }
+    return runs
+
+
+@lru_cache(maxsize=64)
+def _row_law(acceptance: Acceptance) -> _RowLaw:
+    """The law of one row, exact but for the rule over z."""
+    drafts, ends = acceptance.num_draft_tokens, acceptance.output_tokens - 1
+    hit, token = acceptance.rates(NODES)
+    gains = _gain_law(hit, token, drafts)
+    chances = _live_chances(gains, ends)
+    steps, tokens = len(chances), np.arange(ends)
+    cap = np.minimum(drafts, ends - tokens - 1)
+    weighted = chances * WEIGHTS[:, None]
+    mass, first = weighted.sum(2), weighted @ tokens
+    real = 1 + hit[:, None] * cap
+    run = 1 + hit[:, None] * ((cap + 1) * (cap + 2) / 2 - 1)
+    single = np.where(cap == 0, 1.0, 1 - hit[:, None])
+
+    def mean(values: Floats) -> Floats:
+        return weighted.reshape(steps, -1) @ values.reshape(-1)
+
+    fed_less, own_fed_less = _fed_less(weighted, hit, cap, drafts)
+    ended = 1 - mass.sum(1)
+    return _RowLaw(
+        live=mass.sum(1),
+        own=first.sum(1),
+        real=mean(real),
+        real_own=mean(real * tokens),
+        real_run=mean(run),
+        single=mean(single),
+        single_own=mean(single * tokens),
+        fed_less=fed_less + ended[:, None],
+        own_fed_less=own_fed_less,
+        gain_less=_gain_less(weighted, gains, ended),
+        past_less=_past_less(weighted, gains, np.ones_like(real)),
+        past_less_real=_past_less(weighted, gains, real),
+    )
+
+
+def _gain_law(hit: Floats, token: Floats, drafts: int) -> Floats:
+    """[z, K + 1] chance of gaining 1 .. K + 1 tokens, far from the row's end."""
+    run = hit[:, None] * token[:, None] ** np.arange(drafts + 1)
+    gains = run.copy()
+    gains[:, :-1] -= run[:, 1:]
+    gains[:, 0] += 1 - hit
+    return gains
+
+
+def _live_chances(gains: Floats, ends: int) -> Floats:
+    """[steps, z, tokens] chance to be live with that many tokens; a row with `ends` tokens has ended."""
+    most = gains.shape[1]
+    if not ends:
+        return np.zeros((0, len(gains), 0))
+    padded = np.zeros((len(gains), most + ends))
+    padded[:, most] = 1.0
+    before = np.lib.stride_tricks.sliding_window_view(padded[:, : most + ends - 1], most, axis=1)
+    falling = gains[:, ::-1, None]
+    chances = []
+    while (now := padded[:, most:]).sum() > NEGLIGIBLE:
+        chances.append(now.copy())
+        padded[:, most:] = (before @ falling)[:, :, 0]
+    return np.array(chances)
+
+
+def _fed_less(weighted: Floats, hit: Floats, cap: Floats, drafts: int) -> tuple[Floats, Floats]:
+    """[steps, j] P(live and fed < j), and E[own tokens; that], for j = 1 .. K + 1: a miss, or a hit cut short."""
+    steps, tokens = len(weighted), np.arange(weighted.shape[2])
+    counts = np.arange(1, drafts + 2)
+    miss, hits = weighted * (1 - hit)[:, None], (weighted * hit[:, None]).sum(1)
+    short = (1 + cap[:, None] < counts).astype(float)
+    missed = counts > 1
+    less = miss.reshape(steps, -1).sum(1)[:, None] * missed + hits @ short
+    own = (miss.sum(1) @ tokens)[:, None] * missed + hits @ (short * tokens[:, None])
+    return less, own
+
+
+def _gain_less(weighted: Floats, gains: Floats, ended: Floats) -> Floats:
+    """[steps, j] P(gain < j), j = 1 .. K + 1. A gain of j or more needs j tokens left; the end cuts longer ones."""
+    ends = weighted.shape[2]
+    counts = np.arange(1, gains.shape[1] + 1)
+    at_least = np.cumsum(gains[:, ::-1], axis=1)[:, ::-1]
+    below = np.cumsum(weighted, axis=2)
+    reach = np.where(counts <= ends, below[:, :, np.maximum(ends - counts, 0)], 0.0)
+    return 1 - np.einsum("tzj,zj->tj", reach, at_least)
+
+
+def _past_less(weighted: Floats, gains: Floats, weights: Floats) -> Floats:
+    """[steps, j] E[weight now; live now and the gain of an earlier step < j]: gains of a live row are exchangeable.
+
+    The chance that a row has s tokens after t steps and gained g in one of them is gain(g) * p[t - 1, s - g].
+    """
+    steps, ends = len(weighted), weighted.shape[2]
+    most = gains.shape[1]
+    padded = np.concatenate([weights, np.zeros((len(weights), most))], axis=1)
+    after = np.stack([padded[:, gain : gain + ends] for gain in range(1, most + 1)], axis=2)
+    by_gain = np.matmul(np.moveaxis(weighted[:-1], 1, 0), after) * gains[:, None, :]
+    less = np.zeros((steps, most))
+    less[1:, 1:] = np.cumsum(by_gain.sum(0), axis=1)[:, :-1]
+    return less
+
+
+class _Batch:
+    """Expectations of a whole batch, by step."""
+
+    def __init__(self, acceptance: Acceptance, law: _RowLaw, rows: int) -> None:
+        self.law, self.rows = law, rows
+        self.tokens = rows * max(acceptance.output_tokens - 1, 0)
+        self.prompt = acceptance.mean_longest_prompt(1)
+        self.longest = acceptance.mean_longest_prompt(rows)
+        self.happens = 1 - (1 - law.live) ** rows
+        others = law.fed_less ** (rows - 1)
+        self.width = (1 - law.fed_less**rows).sum(1)
+        self.live_width = (law.live[:, None] - (law.fed_less - (1 - law.live)[:, None]) * others).sum(1)
+        self.own_width = (law.own[:, None] - law.own_fed_less * others).sum(1)
+        sizes = np.arange(1, law.fed_less.shape[1] + 1)
+        live_less = law.fed_less - (1 - law.live)[:, None]
+        self.width_run = ((law.live[:, None] - live_less * others) * sizes).sum(1)
+        self.all_single = others[:, 1] if len(sizes) > 1 else np.ones(len(law.live))
+        self.column, self.real_column = self._columns()
+
+    def _columns(self) -> tuple[Floats, Floats]:
+        """[steps] E[moves of the shared column so far; a row is live], weighted with 1 and with the rows it feeds."""
+        law, steps = self.law, np.arange(len(self.law.live))
+        other_less = law.gain_less ** (self.rows - 1)
+        before = np.cumsum(other_less, axis=0) - other_less
+        most = law.gain_less.shape[1]
+        column = most * steps * law.live - (law.past_less * before).sum(1)
+        return column, most * steps * law.real - (law.past_less_real * before).sum(1)
+
+    def expected(self, method: str) -> ExpectedRun:
+        """Counts of one method, given that the step exists."""
+        law = self.law
+        cache, inputs = check_method(method)
+        padded = cache == "padded"
+        own = law.real * self.prompt + law.real_own + law.real_run
+        prompt_pads = self.longest - self.prompt if padded else 0.0
+        holes = self.real_column - law.real_own if padded else np.zeros_like(own)
+        filled = own + law.real * prompt_pads + holes
+        per_token = {
+            "useful": own,
+            "prompt_pad": law.real * prompt_pads,
+            "hole": holes,
+            "pad_query": self._filled_up(padded) - filled if inputs == "padded" else np.zeros_like(own),
+        }
+        pads = self.live_width - law.real if inputs == "padded" else np.zeros_like(own)
+        varlen = {
+            "useful": law.live * self.prompt + law.own + law.real,
+            "prompt_pad": law.live * prompt_pads,
+            "hole": self.column - law.own if padded else np.zeros_like(own),
+            "pad_query": pads,
+        }
+        finished = self.width - self.live_width if inputs == "padded" else np.zeros_like(own)
+        return RunCounts(
+            method=method,
+            batch_size=self.rows,
+            tokens=float(self.tokens),
+            happens=self.happens,
+            input_rows=self._of_batch({"useful": law.real, "pad": pads, "finished": finished}),
+            kv_slots_scanned={
+                mode: self._of_batch(kinds) for mode, kinds in zip(ATTENTION_MODES, (per_token, varlen), strict=True)
+            },
+            launches=2 - self._single_share(padded, sum(per_token.values(), np.zeros(()))),
+            live=self._of_batch({"live": law.live})["live"],
+        )
+
+    def _filled_up(self, padded: bool) -> Floats:
+        """[steps] slots that a live row scans when it is fed as many tokens as the widest row."""
+        law = self.law
+        start = self.longest if padded else self.prompt
+        moved = self.own_width
+        if padded:
+            moved = self.live_width * np.divide(self.column, law.live, where=law.live > 0, out=np.zeros_like(law.live))
+        return self.live_width * start + moved + self.width_run
+
+    def _single_share(self, padded: bool, slots: Floats) -> Floats:
+        """[steps] share of the slots that is scanned in steps where every row is fed one token: one launch."""
+        law = self.law
+        if padded:
+            mean = np.divide(self.column, law.live, where=law.live > 0, out=np.zeros_like(law.live))
+            single = law.single * (self.longest + mean + 1)
+        else:
+            single = law.single * (self.prompt + 1) + law.single_own
+        share = np.divide(single * self.all_single, slots, where=slots > 0, out=np.ones_like(slots))
+        return np.clip(share, 0.0, 1.0)
+
+    def _of_batch(self, kinds: dict[str, Floats]) -> dict[str, Floats]:
+        """From one row's expectation to the batch's, given that the step exists."""
+        return {kind: self.rows * np.maximum(values, 0.0) / self.happens for kind, values in kinds.items()}
+
+
+def _greedy(acceptance: Acceptance, rows: int, method: str) -> ExpectedRun:
+    """Plain decoding: all rows feed one token and live to the end."""
+    steps = np.arange(max(acceptance.output_tokens - 1, 0), dtype=float)
+    prompt = acceptance.mean_longest_prompt(1)
+    pads = acceptance.mean_longest_prompt(rows) - prompt if check_method(method)[0] == "padded" else 0.0
+    none, every = np.zeros_like(steps), np.full_like(steps, rows)
+    scanned = {"useful": rows * (prompt + steps + 1), "prompt_pad": every * pads, "hole": none, "pad_query": none}
+    return RunCounts(
+        method=method,
+        batch_size=rows,
+        tokens=float(rows * len(steps)),
+        happens=np.ones_like(steps),
+        input_rows={"useful": every, "pad": none, "finished": none},
+        kv_slots_scanned={mode: dict(scanned) for mode in ATTENTION_MODES},
+        launches=np.ones_like(steps),
+        live=every,
+    )
