@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,12 +11,16 @@ from typing import Any, cast
 
 import torch
 import transformers
+from torch import Tensor, nn
 from transformers import GenerationConfig, PreTrainedModel
 
 from emssd.attention import share_weights
 from emssd.embedded import weights_checksum
 from emssd.errors import PromptError
 from emssd.self_check import SelfCheckReport, context_length, layer_windows
+
+EXPERT = re.compile(r"\bexperts\.(\d+)\b")
+"""An expert that is a module of its own, in a module's name."""
 
 
 @dataclass
@@ -160,7 +165,6 @@ def describe(model: PreTrainedModel) -> dict[str, Any]:
         "hidden": hidden,
         "intermediate": int(first("intermediate_size", "ffn_dim", "n_inner") or 4 * hidden),
         "expert_intermediate": first("moe_intermediate_size"),
-        "experts": first("num_local_experts", "num_experts", "n_routed_experts"),
         "experts_per_token": first("num_experts_per_tok"),
         "vocab": _vocabulary(model),
         "dtype": str(next(model.parameters()).dtype).removeprefix("torch."),
@@ -168,10 +172,57 @@ def describe(model: PreTrainedModel) -> dict[str, Any]:
         "tied_embeddings": head is not None and model.get_input_embeddings().weight is head.weight,
         "layer_types": ["full_attention" if window is None else "sliding_attention" for window in windows],
         "sliding_window": next((window for window in windows if window is not None), None),
+        **count_weights(model),
         "context_length": context_length(model),
         "transformers": transformers.__version__,
         "torch": torch.__version__,
     }
+
+
+def count_weights(model: PreTrainedModel) -> dict[str, int | None]:
+    """Weights of the modules that multiply every fed row, as `ModelShape` needs them.
+
+    Returns:
+        experts: of a mixture, else None; expert_weights: of one expert, in all layers together;
+        linear_weights_per_row: of linear layers, GPT-2's `Conv1D` and routers, the LM head left out, and of as many
+            experts as a token is sent to;
+        head_weights: of the LM head.
+    """
+    head = model.get_output_embeddings()
+    experts = in_experts = shared = 0
+    for name, module in dense_modules(model).items():
+        weights = [weight for weight in module.parameters(recurse=False) if weight.ndim == 3]  # [experts, ., .]
+        alone = EXPERT.search(name)
+        if weights or alone:
+            here = int(alone.group(1)) + 1 if alone else weights[0].shape[0]
+            experts = max(experts, here)
+            in_experts += sum(weight.numel() for weight in weights) or cast(Tensor, module.weight).numel()
+        elif module is not head:
+            shared += cast(Tensor, module.weight).numel()
+    each = in_experts // experts if experts else 0
+    per_token = int(getattr(model.config.get_text_config(), "num_experts_per_tok", None) or 1)
+    return {
+        "experts": experts or None,
+        "linear_weights_per_row": shared + per_token * each,
+        "head_weights": 0 if head is None else head.weight.numel(),
+        "expert_weights": each,
+    }
+
+
+def dense_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """Modules by name that multiply rows with a matrix of their own: `nn.Linear`, `Conv1D`, routers, fused experts.
+
+    A module counts if it has a "weight" of two dimensions, embeddings left out, or, as experts that are stacked, a
+    parameter of three.
+    """
+    found = {}
+    for name, module in model.named_modules():
+        own = dict(module.named_parameters(recurse=False))
+        matrix = "weight" in own and own["weight"].ndim == 2 and not isinstance(module, nn.Embedding)
+        stacked = "expert" in type(module).__name__.lower() and any(weight.ndim == 3 for weight in own.values())
+        if matrix or stacked:
+            found[name] = module
+    return found
 
 
 def _vocabulary(model: PreTrainedModel) -> int:

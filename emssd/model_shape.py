@@ -16,6 +16,10 @@ class ModelShape:
         experts, experts_per_token: of a mixture; 0 of a dense model.
         positions: longest context; 0 where it is not known.
         bytes_per_value: size of one cached number.
+        windows: [layers] tokens that a query of the layer sees, itself included; None: all of them.
+        measured_linear_weights, measured_head_weights: counted on the model's modules, for one fed row: linear layers
+            without the LM head, and the LM head; 0 where only sizes are known.
+        measured_expert_weights: of one expert, in all layers together; 0 where it is not known.
     """
 
     parameters: int
@@ -33,6 +37,10 @@ class ModelShape:
     positions: int
     tied_embeddings: bool
     bytes_per_value: int
+    windows: tuple[int | None, ...] = ()
+    measured_linear_weights: int = 0
+    measured_head_weights: int = 0
+    measured_expert_weights: int = 0
 
     @classmethod
     def from_trace(cls, model: Mapping[str, Any]) -> ModelShape:
@@ -61,6 +69,10 @@ class ModelShape:
             positions=count("context_length", 0),
             tied_embeddings=model.get("tied_embeddings") is True,
             bytes_per_value=max(int(bits.group()) // 8, 1) if bits and len(bits.group()) < 4 else 4,
+            windows=_windows(model),
+            measured_linear_weights=count("linear_weights_per_row", 0),
+            measured_head_weights=count("head_weights", 0),
+            measured_expert_weights=count("expert_weights", 0),
         )
 
     @property
@@ -92,8 +104,45 @@ class ModelShape:
         return min(((matrices, inner) for matrices in (3, 2) for inner in widths), key=distance)
 
     @property
-    def weights_per_row(self) -> int:
-        """Weights that one fed row is multiplied with; never more than the model has."""
+    def head_weights(self) -> int:
+        """Weights of the LM head."""
+        return self.measured_head_weights or self.hidden * self.vocab
+
+    @property
+    def linear_weights_per_row(self) -> int:
+        """Weights of the linear layers, LM head left out, that one fed row is multiplied with."""
+        if self.measured_linear_weights:
+            return self.measured_linear_weights
         layer = self.attention_weights + self.feed_forward_weights(self.experts_per_token or 1, *self.feed_forward)
         lookup = 0 if self.tied_embeddings else self.hidden * self.vocab
-        return min(self.layers * layer + self.hidden * self.vocab, max(self.parameters - lookup, 0))
+        return max(min(self.layers * layer, self.parameters - lookup - self.head_weights), 0)
+
+    @property
+    def weights_per_row(self) -> int:
+        """Weights that one fed row is multiplied with, LM head included; never more than the model has."""
+        return min(self.linear_weights_per_row + self.head_weights, self.parameters)
+
+    @property
+    def expert_weights(self) -> int:
+        """Weights of one expert of a mixture, in all layers together; 0 of a dense model."""
+        matrices, inner = self.feed_forward
+        return (self.measured_expert_weights or self.layers * matrices * self.hidden * inner) if self.experts else 0
+
+    def weights_read(self, rows: int) -> int:
+        """Weights that a forward over `rows` rows reads: linear layers and LM head, each once.
+
+        Of a mixture's experts as many as the rows can touch, `experts_per_token` each, and at most all. The lookup in
+        the embedding tables, norms and biases are left out.
+        """
+        touched = min(rows * self.experts_per_token, self.experts)
+        return self.weights_per_row + (touched - self.experts_per_token) * self.expert_weights if rows else 0
+
+
+def _windows(model: Mapping[str, Any]) -> tuple[int | None, ...]:
+    window, layers = model.get("sliding_window"), model["layers"]
+    if isinstance(window, bool) or not isinstance(window, int) or window < 1:
+        return (None,) * layers
+    kinds = model.get("layer_types")
+    if not isinstance(kinds, list) or len(kinds) != layers:
+        return (None,) * layers
+    return tuple(window if kind == "sliding_attention" else None for kind in kinds)
