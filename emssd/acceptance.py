@@ -124,11 +124,13 @@ class Trajectories:
         prompt_lengths: [rows].
         drafted: [steps, rows] drafts of each step, 0 on a miss and once the row has ended.
         gained: [steps, rows] tokens gained, 1 to drafted + 1; 0 once the row has ended.
+        decoded: tokens that each row was to decode; what its last step gains beyond them is an overshoot.
     """
 
     prompt_lengths: Ints
     drafted: Ints
     gained: Ints
+    decoded: int
 
     def batches(self, batch_size: int) -> Trajectories:
         """The rows in consecutive groups: prompt_lengths [batches, rows], the others [batches, steps, rows].
@@ -142,7 +144,7 @@ class Trajectories:
             return np.moveaxis(steps[:, :kept].reshape(len(steps), count, batch_size), 1, 0)
 
         lengths = self.prompt_lengths[:kept].reshape(count, batch_size)
-        return Trajectories(lengths, group(self.drafted), group(self.gained))
+        return Trajectories(lengths, group(self.drafted), group(self.gained), self.decoded)
 
 
 def draw_rows(acceptance: Acceptance, num_rows: int, seed: int, capped: bool = True) -> Trajectories:
@@ -159,10 +161,9 @@ def draw_rows(acceptance: Acceptance, num_rows: int, seed: int, capped: bool = T
     draw = np.random.default_rng(seed)
     row_numbers, prompt_numbers = draw.standard_normal(num_rows), draw.standard_normal(num_rows)
     hit_rates, token_rates = acceptance.rates(row_numbers)
-    steps = max(acceptance.output_tokens - 1, 0)
-    left = np.full(num_rows, steps)
-    drafted, gained = np.zeros((steps, num_rows), np.int64), np.zeros((steps, num_rows), np.int64)
-    for step in range(steps):
+    left, decoded = np.full(num_rows, acceptance.output_tokens - 1), acceptance.output_tokens - 1
+    drafted, gained = np.zeros((decoded, num_rows), np.int64), np.zeros((decoded, num_rows), np.int64)
+    for step in range(decoded):
         hits, runs = draw.random(num_rows), draw.random(num_rows)
         live = left > 0
         if not live.any():
@@ -173,7 +174,7 @@ def draw_rows(acceptance: Acceptance, num_rows: int, seed: int, capped: bool = T
         accepted = np.minimum(_run_lengths(runs, token_rates), drafted[step])
         gained[step] = np.where(live, accepted + 1, 0)
         left = left - gained[step]
-    return Trajectories(acceptance.prompt_lengths(prompt_numbers), drafted, gained)
+    return Trajectories(acceptance.prompt_lengths(prompt_numbers), drafted, gained, decoded)
 
 
 def _run_lengths(uniform: Floats, token_rates: Floats) -> Floats:

@@ -100,7 +100,7 @@ def count_batches(batches: Trajectories, method: str) -> RunCounts:
     cache, inputs = check_method(method)
     drafted, gained = batches.drafted, batches.gained
     if method.startswith("greedy"):
-        drafted, gained = _one_by_one(gained)
+        drafted, gained = _one_by_one(gained, batches.decoded)
     live = gained > 0
     real = np.where(live, 1 + drafted, 0)
     width = real.max(2, keepdims=True)
@@ -155,9 +155,9 @@ def _before(gained: Ints) -> Ints:
     return np.cumsum(gained, axis=1) - gained
 
 
-def _one_by_one(gained: Ints) -> tuple[Ints, Ints]:
-    """Drafts and gains of the same rows when every step gains one token."""
-    totals = gained.sum(1, keepdims=True)
+def _one_by_one(gained: Ints, decoded: int) -> tuple[Ints, Ints]:
+    """Drafts and gains of the same rows when every step gains one token; nothing is gained beyond `decoded`."""
+    totals = np.minimum(gained.sum(1, keepdims=True), decoded)
     steps = np.arange(totals.max(initial=0))[None, :, None]
     one = (steps < totals).astype(np.int64)
     return np.zeros_like(one), one

@@ -33,6 +33,7 @@ ORDER = [
     "acceptance",
     "run_counts",
     "expectation",
+    "paper",
     "token_text",
     "counters_csv",
     "chrome_trace",
