@@ -50,6 +50,13 @@ def compare_page() -> StreamlitPage:
     return st.Page(compare.page, title="Compare", url_path="compare")
 
 
+def numbers_page() -> StreamlitPage:
+    """The page with the cost model."""
+    from emssd.ui import numbers
+
+    return st.Page(numbers.page, title="Numbers", url_path="numbers")
+
+
 def link_to_explore(label: str = "Open an example") -> None:
     """A link that keeps the session."""
     st.page_link(explore_page(), label=label, icon=":material/folder_open:")

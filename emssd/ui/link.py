@@ -62,7 +62,7 @@ def read_link(
     return Link(info.name, left, right, start), notices
 
 
-def _quoted(value: str) -> str:
+def quoted(value: str) -> str:
     return f"“{visible(value[:LONGEST])}{'…' if len(value) > LONGEST else ''}”"
 
 
@@ -72,7 +72,7 @@ def _preset(query: Mapping[str, str], presets: Sequence[PresetInfo], notices: li
         return default
     found = next((info for info in presets if info.name == query["preset"]), None)
     if found is None:
-        asked = _quoted(query["preset"])
+        asked = quoted(query["preset"])
         notices.append(f"The address asks for preset {asked}, which does not exist: “{default.title}” is shown.")
     return found or default
 
@@ -88,7 +88,7 @@ def _pair(query: Mapping[str, str], methods: Sequence[str], notices: list[str]) 
         else:
             title = METHOD_TITLES[chosen[side]]
             notices.append(
-                f"The address asks for {side} {_quoted(value)}, which this set does not have: {title} is shown."
+                f"The address asks for {side} {quoted(value)}, which this set does not have: {title} is shown."
             )
     if chosen["left"] == chosen["right"] and len(methods) > 1:
         keep, other = ("left", "right") if "left" in query else ("right", "left")
@@ -110,7 +110,7 @@ def _start(query: Mapping[str, str], default: Start, traces: Sequence[Generation
         sub = value
     elif value is not None:
         reason = "which prefill does not have" if value in SUBSTEPS else "which does not exist"
-        notices.append(f"The address asks for sub {_quoted(value)}, {reason}: {sub} is shown.")
+        notices.append(f"The address asks for sub {quoted(value)}, {reason}: {sub} is shown.")
     return Start(step, sub, _pin(query, traces, notices))
 
 
@@ -120,7 +120,7 @@ def _step(query: Mapping[str, str], default: int, last: int, notices: list[str])
     if value is None:
         return default, False
     if not (value.isascii() and value.isdecimal() and len(value) <= DIGITS):
-        notices.append(f"The address asks for step {_quoted(value)}, which is no step number: step {default} is shown.")
+        notices.append(f"The address asks for step {quoted(value)}, which is no step number: step {default} is shown.")
         return default, False
     if int(value) > last:
         notices.append(f"The address asks for step {int(value)}, but the last one is {last}: it is shown.")
@@ -136,7 +136,7 @@ def _pin(query: Mapping[str, str], traces: Sequence[GenerationTrace], notices: l
     rows, slots = len(traces[0].rows), max(num_slots(trace) for trace in traces)
     if form is None or int(form[1]) >= rows or int(form[2]) >= slots:
         what = "which is not a row and a slot" if form is None else f"but there are {rows} rows of {slots} slots"
-        notices.append(f"The address asks for pin {_quoted(value)}, {what}: no cell is pinned.")
+        notices.append(f"The address asks for pin {quoted(value)}, {what}: no cell is pinned.")
         return None
     return f"{int(form[1])}.{int(form[2])}"
 
@@ -151,4 +151,4 @@ def _version(query: Mapping[str, str], notices: list[str]) -> None:
             "what it does not know is left out."
         )
     else:
-        notices.append(f"The address has v {_quoted(value)}, which is no version: it is read as v {VERSION}.")
+        notices.append(f"The address has v {quoted(value)}, which is no version: it is read as v {VERSION}.")

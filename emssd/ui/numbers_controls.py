@@ -1,0 +1,176 @@
+"""The controls of the page "Numbers": hardware, kernel, costs, drafts, prompts. Their state is a `Settings`."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable
+from dataclasses import asdict, replace
+
+import streamlit as st
+
+from emssd.hardware import HARDWARE
+from emssd.model_presets import MODELS
+from emssd.ui.numbers_settings import (
+    BATCHES,
+    FREE_ROW,
+    KERNELS,
+    LABELS,
+    LONGEST_DRAFT,
+    LONGEST_PROMPT,
+    WIDEST_SPREAD,
+    Costs,
+    Settings,
+    cost_range,
+    default_settings,
+    dtype_of,
+    is_papers,
+    start_costs,
+)
+from emssd.ui.numbers_words import figures, model_title
+
+PREFIX = "numbers_"
+KERNEL_NOTES = {
+    "per_token": "KV re-read per token, two launches",
+    "varlen": "KV read once per row, one launch",
+}
+SPREAD_NOTE = "Equal prompts: input padding dominates. Spread prompts: prompt padding does."
+DRAFTS_NOTE = "Found: by a row in a step. Accepted: of drafts behind accepted ones."
+COST_LABELS = {
+    "fixed": ("Weights and launch", "ms"),
+    "row": ("Per row fed", "ms"),
+    "slot": ("Per slot read", "µs"),
+}
+
+
+def _key(name: str) -> str:
+    return PREFIX + name
+
+
+def put(settings: Settings) -> None:
+    """Set all controls; before they are drawn, or from a callback."""
+    values = asdict(settings)
+    costs = values.pop("costs")
+    for name, value in {**values, **costs}.items():
+        st.session_state[_key(name)] = value
+
+
+def get() -> Settings:
+    """What the controls say."""
+    values = {name: st.session_state[_key(name)] for name in Settings.__dataclass_fields__ if name != "costs"}
+    costs = {name: float(st.session_state[_key(name)]) for name in Costs.__dataclass_fields__}
+    return Settings(**values, costs=Costs(**costs))
+
+
+def _derive() -> None:
+    """Another machine or model brings its own costs; drafts and prompts stay."""
+    state = st.session_state
+    for name, value in asdict(start_costs(*(state[_key(name)] for name in ("hardware", "model", "labels")))).items():
+        state[_key(name)] = value
+
+
+def _reset() -> None:
+    kept = get()
+    start = default_settings(kept.hardware, kept.model, kept.labels)
+    put(replace(start, kernel=kept.kernel, batch=kept.batch))
+
+
+def controls(save: Callable[[], None]) -> Settings:
+    """Draw the controls.
+
+    Args:
+        save: draws the button beside "Reset to fit".
+    """
+    _heading("Hardware")
+    hardware, model = _machine()
+    _segments("Kernel", "kernel", KERNELS)
+    _note(KERNEL_NOTES[st.session_state[_key("kernel")]])
+    _heading("Step cost")
+    _costs(hardware, model)
+    _heading("Drafts")
+    _slider("hit", "Draft found", 0.0, 100.0, 0.1, "%")
+    _slider("token", "Each draft accepted", 0.0, 100.0, 0.1, "%")
+    _slider("length", "Draft length", 1, LONGEST_DRAFT, 1, "")
+    _note(DRAFTS_NOTE)
+    _heading("Prompts")
+    _slider("mean", "Mean length", 1, LONGEST_PROMPT, 1, "")
+    _slider("spread", "Spread", 0, WIDEST_SPREAD, 1, "")
+    _note(SPREAD_NOTE)
+    if is_papers(hardware, model):
+        _heading("Paper’s ablation rows")
+        _segments("Paper’s ablation rows", "labels", LABELS)
+    with st.container(horizontal=True, key="numbers_buttons"):
+        words = "Reset to fit" if is_papers(hardware, model) else "Reset"
+        st.button(words, on_click=_reset, key="numbers_reset")
+        save()
+    return get()
+
+
+def _machine() -> tuple[str, str]:
+    def title(name: str) -> str:
+        return HARDWARE[name].title
+
+    hardware = st.selectbox(
+        "Hardware", list(HARDWARE), 0, title, _key("hardware"), on_change=_derive, label_visibility="collapsed"
+    )
+    model = st.selectbox(
+        "Model", list(MODELS), 0, model_title, _key("model"), on_change=_derive, label_visibility="collapsed"
+    )
+    machine = HARDWARE[hardware]
+    _note(f"{figures(machine)}, {model_title(model)} {dtype_of(machine)}")
+    _note(machine.source, "source")
+    return hardware, model
+
+
+def _costs(hardware: str, model: str) -> None:
+    starts = asdict(start_costs(hardware, model, st.session_state[_key("labels")]))
+    for name, (label, unit) in COST_LABELS.items():
+        end, step = cost_range(starts[name], FREE_ROW)
+        st.session_state[_key(name)] = min(float(st.session_state[_key(name)]), end)
+        _slider(name, label, 0.0, end, step, unit)
+    if is_papers(hardware, model):
+        _note("Fitted to the paper’s table; it names no GPU, an A100 is a guess.")
+    else:
+        _note("From the data sheet; kernel starts and the loop’s own work are assumed.")
+
+
+def _slider(name: str, label: str, low: float, high: float, step: float, unit: str) -> None:
+    """A slider whose value stands behind its label, where it is read without a search for the thumb."""
+    value = st.session_state[_key(name)]
+    text = f"{value:.3g}" if isinstance(value, float) else f"{value}"
+    shown = "%.3g" if isinstance(value, float) else "%d"
+    behind = f" {unit}" if unit else ""
+    st.slider(
+        f"{label} **{text}{behind}**",
+        low,
+        high,
+        step=step,
+        format=f"{shown}{behind.replace('%', '%%')}",
+        key=_key(name),
+    )
+
+
+def _segments(label: str, name: str, words: dict[str, str]) -> None:
+    st.segmented_control(
+        label,
+        list(words),
+        format_func=words.__getitem__,
+        required=True,
+        key=_key(name),
+        label_visibility="collapsed",
+        width="stretch",
+    )
+
+
+def batch_control() -> None:
+    """Which batch is taken apart; drawn among the charts."""
+    st.segmented_control(
+        "Batch", BATCHES, required=True, key=_key("batch"), label_visibility="collapsed", width="content"
+    )
+
+
+def _heading(words: str) -> None:
+    st.html(f'<h3 class="n-head">{words}</h3>')
+
+
+def _note(words: str, more: str = "") -> None:
+    st.html(f'<p class="n-note {more}">{html.escape(words)}</p>')

@@ -1,0 +1,207 @@
+"""What follows from the settings of the page "Numbers": speed-ups, answers, waste by kind, intensities."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from emssd.acceptance import MAX_BATCH, Acceptance, Floats, Ints
+from emssd.cost_model import CostModel, StepCounts
+from emssd.expectation import ExpectedRun, expected_runs
+from emssd.hardware import HARDWARE, dtype_bytes
+from emssd.model_presets import MODELS
+from emssd.ui.numbers_settings import LONGEST_DRAFT, Settings, dtype_of
+
+MAIN = ("ems-sd", "vanilla")
+ABLATIONS = ("packed-input", "ragged-cache")
+TAKEN_APART = ("vanilla", "packed-input", "ragged-cache", "ems-sd")
+EVERY = ("greedy", *TAKEN_APART)
+CURVE = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24)
+"""Batch sizes that a curve is drawn through."""
+COUNTED = ("rows", "query_slots", "span_slots", "launches", "live", "query_rows")
+POWERS = (1, 2, 4, 8, 16)
+BEYOND = (32, 48, 64, 96, 128, 192, MAX_BATCH)
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Expected runs of several batch sizes and methods, laid end to end so that costs are asked for once.
+
+    Args:
+        places: (batch size, method) -> its number.
+        starts: where each run's steps begin.
+        counts: of all steps.
+        happens: chance that each step exists.
+    """
+
+    places: dict[tuple[int, str], int]
+    starts: Ints
+    counts: StepCounts
+    happens: Floats
+
+    def speed_ups(self, costs: CostModel) -> dict[tuple[int, str], float]:
+        """Modelled seconds of greedy by those of the method, for every batch size and method."""
+        seconds = np.add.reduceat(self.happens * costs.time(self.counts).total, self.starts)
+        return {
+            (batch, method): float(seconds[self.places[batch, "greedy"]] / seconds[place])
+            for (batch, method), place in self.places.items()
+        }
+
+
+@lru_cache(maxsize=256)
+def runs_of(acceptance: Acceptance, batches: tuple[int, ...], methods: tuple[str, ...] = EVERY) -> Runs:
+    """Expected runs, greedy's among them."""
+    found = expected_runs(acceptance, batches, methods)
+    runs = {(batch, name): run for batch, each in found.items() for name, run in each.items()}
+    parts = [run.step_counts() for run in runs.values()]
+    lengths = [len(run.happens) for run in runs.values()]
+    counts = StepCounts(
+        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in COUNTED}, calls=None
+    )
+    return Runs(
+        {place: number for number, place in enumerate(runs)},
+        np.cumsum([0, *lengths[:-1]]),
+        counts,
+        np.concatenate([run.happens for run in runs.values()]),
+    )
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Modelled speed-ups over greedy.
+
+    Args:
+        lines: method -> batch size -> speed-up.
+        falls: method -> smallest batch size with a speed-up below 1; None: none up to `MAX_BATCH`.
+    """
+
+    lines: dict[str, dict[int, float]]
+    falls: dict[str, int | None]
+
+
+def curves(settings: Settings) -> Curves:
+    """Speed-ups of every method by batch size."""
+    acceptance, costs = settings.acceptance, settings.cost_model
+    factors = runs_of(acceptance, CURVE).speed_ups(costs)
+    lines = {name: {batch: factors[batch, name] for batch in CURVE} for name in TAKEN_APART}
+    return Curves(lines, {name: _falls(acceptance, costs, name, lines[name]) for name in MAIN})
+
+
+def _falls(acceptance: Acceptance, costs: CostModel, method: str, line: Mapping[int, float]) -> int | None:
+    """Smallest batch size at which a method is slower than greedy, as far as speed-ups fall with the batch size."""
+
+    def slower(batch: int) -> bool:
+        known = line.get(batch)
+        pair = ("greedy", method)
+        return (runs_of(acceptance, (batch,), pair).speed_ups(costs)[batch, method] if known is None else known) < 1
+
+    low = 0
+    for batch in (*CURVE, *BEYOND):
+        if slower(batch):
+            return _first(slower, low, batch)
+        low = batch
+    return None
+
+
+def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """Smallest number above `low` for which it holds; it holds for `high`."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if holds(middle) else (middle, high)
+    return high
+
+
+def best_lengths(settings: Settings) -> dict[str, tuple[int, float]]:
+    """Method -> (draft length, speed-up) that is fastest at the settings' batch, 1 to `LONGEST_DRAFT` drafts.
+
+    The speed-up rises to one best length and falls behind it, so that a step over powers of two and one between its
+    neighbours find it.
+    """
+    costs, batch = settings.cost_model, settings.batch
+    tried: dict[int, dict[tuple[int, str], float]] = {}
+
+    def factor(length: int, name: str) -> float:
+        if length not in tried:
+            acceptance = settings.acceptance.with_settings(num_draft_tokens=length)
+            tried[length] = runs_of(acceptance, (batch,), ("greedy", *MAIN)).speed_ups(costs)
+        return tried[length][batch, name]
+
+    found = {}
+    for name in MAIN:
+        best, step = max(POWERS, key=lambda length: factor(length, name)), LONGEST_DRAFT
+        while step > 1:
+            step //= 2
+            near = [length for length in (best - step, best, best + step) if 1 <= length <= LONGEST_DRAFT]
+            best = max(near, key=lambda length: factor(length, name))
+        found[name] = (best, factor(best, name))
+    return found
+
+
+@dataclass(frozen=True)
+class StepParts:
+    """A mean step of one method, taken apart.
+
+    Args:
+        rows: rows fed, by INPUT_KINDS.
+        slots: slots that attention reads, by SCAN_KINDS, as the chosen kernel reads them.
+        attention_ms: their time.
+        step_ms: time of the whole step.
+        steps: expected steps of a run.
+    """
+
+    rows: dict[str, float]
+    slots: dict[str, float]
+    attention_ms: float
+    step_ms: float
+    steps: float
+
+
+@lru_cache(maxsize=64)
+def _expected(acceptance: Acceptance, batch: int) -> dict[str, ExpectedRun]:
+    return expected_runs(acceptance, [batch], EVERY)[batch]
+
+
+def _run(settings: Settings, method: str) -> ExpectedRun:
+    return _expected(settings.acceptance, settings.batch)[method]
+
+
+def step_parts(settings: Settings, method: str) -> StepParts:
+    """The mean step of a method at the settings' batch."""
+    run = _run(settings, method)
+    mode = settings.kernel
+    launches = run.launches if mode == "per_token" else 1.0
+    weights = run.happens / run.steps
+
+    def mean(values: object) -> float:
+        return float((weights * values).sum())
+
+    time = settings.cost_model.time(run.step_counts())
+    return StepParts(
+        rows={kind: mean(values) for kind, values in run.input_rows.items()},
+        slots={kind: mean(values * launches) for kind, values in run.kv_slots_scanned[mode].items()},
+        attention_ms=1e3 * mean(time.attention),
+        step_ms=1e3 * mean(time.total),
+        steps=float(run.steps),
+    )
+
+
+def dense_intensity(settings: Settings, rows: float) -> float:
+    """FLOPs of the linear layers per byte of their weights when `rows` rows are fed."""
+    return 2 * rows / dtype_bytes(dtype_of(HARDWARE[settings.hardware]))
+
+
+def attention_intensity(settings: Settings, method: str) -> float:
+    """FLOPs of attention per byte of keys and values read: each query's own read, or one read of a row's slots."""
+    shape, size = MODELS[settings.model], dtype_bytes(dtype_of(HARDWARE[settings.hardware]))
+    single = 2 * shape.heads / (shape.kv_heads * size)
+    if settings.kernel == "per_token":
+        return single
+    run = _run(settings, method)
+    scanned = {
+        mode: sum(float((run.happens * values).sum()) for values in kinds.values())
+        for mode, kinds in run.kv_slots_scanned.items()
+    }
+    return single * scanned["per_token"] / scanned["varlen"]
