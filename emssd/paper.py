@@ -108,9 +108,9 @@ class PaperFit:
     errors: dict[str, float]
 
     @property
-    def parameters(self) -> dict[str, float]:
+    def parameters(self) -> dict[str, Any]:
         """All numbers that a prediction depends on."""
-        costs = {name: getattr(self.cost_model, name) for name in COSTS}
+        costs: dict[str, Any] = {name: getattr(self.cost_model, name) for name in COSTS}
         return {**costs, **self.acceptance.to_dict()}
 
 
@@ -139,8 +139,8 @@ PUBLISHED = {labels: published(labels) for labels in LABELS}
 
 def paper_cost_model(parameters: dict[str, float]) -> CostModel:
     """The cost model with fitted costs: max(weights, rows) + slots + the rest of a step."""
-    costs = {name: float(parameters[name]) for name in COSTS}
-    return CostModel(name="OPT-6.7B, fitted to the paper", **costs)
+    step, weights, row, slot = (float(parameters[name]) for name in COSTS)
+    return CostModel("OPT-6.7B, fitted to the paper", step_ms=step, weights_ms=weights, row_us=row, slot_us=slot)
 
 
 def read_fits(path: Path = FIT_FILE) -> dict[str, PaperFit]:

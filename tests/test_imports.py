@@ -34,6 +34,7 @@ ORDER = [
     "run_counts",
     "expectation",
     "paper",
+    "simulator",
     "token_text",
     "counters_csv",
     "chrome_trace",
