@@ -421,7 +421,7 @@ PLANTED = (
     Planted(
         "stats-from-settings",
         "the number of drafts is reported as the one that was asked for",
-        "recording.py",
+        "trace_building.py",
         "            num_drafted=planned.num_drafted,\n",
         '            num_drafted=self.config.max_draft_tokens or 0 if planned.kind == "decode" else 0,\n',
         (f"{TRACE}::test_round_trip_is_exact",),
