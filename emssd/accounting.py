@@ -73,16 +73,16 @@ def step_account(plan: StepPlan, allocated: int, holes_total: int) -> StepAccoun
             continue
         inputs["useful"] += row.num_real
         inputs["pad"] += row.num_fed - row.num_real
-        _add(per_token, _scanned_per_token(row))
-        _add(varlen, _scanned_varlen(row))
+        _add(per_token, scanned_per_token(row))
+        _add(varlen, scanned_varlen(row))
     decodes = any(row.kind == "decode" for row in plan.rows)
     several = decodes and any(row.num_fed > 1 for row in plan.live)
     scanned = {"per_token": per_token, "varlen": varlen}
     return StepAccount(inputs, scanned, allocated, holes_total, 2 if several else 1)
 
 
-def _scanned_per_token(row: RowPlan) -> dict[str, int]:
-    """Query j of a row scans slots 0 .. cache_start + j."""
+def scanned_per_token(row: RowPlan) -> dict[str, int]:
+    """Slots by kind (`SCAN_KINDS`) where query j of a live row scans slots 0 .. cache_start + j."""
     real, pads = row.num_real, row.num_fed - row.num_real
     all_real = _scan_of_run(row.cache_start, real)
     dead = {"prompt_pad": real * row.prompt_pads, "hole": real * row.holes}
@@ -90,8 +90,8 @@ def _scanned_per_token(row: RowPlan) -> dict[str, int]:
     return {"useful": all_real - sum(dead.values()), **dead, "pad_query": pad_query}
 
 
-def _scanned_varlen(row: RowPlan) -> dict[str, int]:
-    """The row's span is scanned once; the slots that pads write are there for the pads' queries alone."""
+def scanned_varlen(row: RowPlan) -> dict[str, int]:
+    """Slots by kind where a live row's span is scanned once; what pads write is there for the pads' queries alone."""
     live = row.cache_start + row.num_real
     dead = {"prompt_pad": row.prompt_pads, "hole": row.holes}
     return {"useful": live - sum(dead.values()), **dead, "pad_query": row.num_fed - row.num_real}
@@ -110,13 +110,14 @@ def _add(totals: dict[str, int], counts: dict[str, int]) -> None:
 def linear_flops_per_row(model: Mapping[str, Any]) -> int:
     """FLOPs of the linear layers and the LM head for one fed row, two per multiply-accumulate.
 
+    Exact where the trace holds the weights that were counted on the model's modules, else from its sizes:
     2 * (layers * (hidden * (heads + kv_heads) * (head_dim + value_head_dim)
     + matrices * networks * hidden * intermediate + hidden * experts) + hidden * vocab), where `matrices` is 3 for a
     gated feed-forward network and else 2, `networks` is the number of experts a token uses (1 in a dense model), and
     `hidden * experts` is a mixture's router.
-    Exact for Llama-, OPT- and GPT-2-like shapes and for mixtures of equal layers. Norms, biases, activations and the
-    embedding lookup are left out. Shared experts, dense layers of a mixture and latent projections are not described
-    in a trace and count as plain ones, as far as the model has that many parameters.
+    That is exact for Llama-, OPT- and GPT-2-like shapes and for mixtures of equal layers; shared experts, dense layers
+    of a mixture and latent projections then count as plain ones, as far as the model has that many parameters. Norms,
+    biases, activations and the embedding lookup are left out.
 
     Args:
         model: `trace.model`.
@@ -127,7 +128,8 @@ def linear_flops_per_row(model: Mapping[str, Any]) -> int:
 def attention_flops_per_slot(model: Mapping[str, Any]) -> int:
     """FLOPs of one query for one slot that it scans, in all layers: 2 * layers * heads * (head_dim + value_head_dim).
 
-    One score and one weighted value per head. Softmax is left out, and a sliding window counts as a full layer.
+    One score and one weighted value per head; softmax is left out. `work.step_work` knows that layers with a sliding
+    window scan fewer slots.
     """
     shape = ModelShape.from_trace(model)
     return 2 * shape.layers * shape.heads * (shape.head_dim + shape.value_head_dim)

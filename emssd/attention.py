@@ -177,6 +177,11 @@ def running(step: StepAttention) -> Iterator[StepAttention]:
         _ACTIVE.reset(token)
 
 
+def active_step() -> StepAttention | None:
+    """The plan of the forward that this thread is inside; None outside of planned forwards."""
+    return _ACTIVE.get()
+
+
 def ems_attention(
     module: nn.Module,
     query: Tensor,

@@ -17,6 +17,7 @@ from emssd.layouts import Commit, Layout, StepPlan, make_layout, output_limits, 
 from emssd.loading import LanguageModel
 from emssd.memory import check_memory
 from emssd.model_runner import ModelRunner
+from emssd.profiling import phase
 from emssd.request import Prompt, Request, encode_prompts
 from emssd.trace import GenerationTrace, StepTrace
 from emssd.trace_building import TraceBuilder, Verified
@@ -132,8 +133,9 @@ class GenerationRun(Iterator[StepTrace]):
         if first is None:
             return
         drafting = time.perf_counter()
-        session = self._start_session()
-        self.runner.synchronize()
+        with phase("draft"):
+            session = self._start_session()
+            self.runner.synchronize()
         first.seconds["draft"] = time.perf_counter() - drafting
         first.seconds["total"] = time.perf_counter() - began
         if checker:
@@ -147,11 +149,12 @@ class GenerationRun(Iterator[StepTrace]):
 
     def _prefill(self, store: KVStore, began: float) -> StepTrace | None:
         prompts = [request.prompt_token_ids for request in self.requests]
-        logits = self.runner.prefill(prompts, store, lambda: self._stopped)
-        if logits is None:
-            return None
-        target = logits.argmax(dim=-1)
-        tokens = target.tolist()
+        with phase("target"):
+            logits = self.runner.prefill(prompts, store, lambda: self._stopped)
+            if logits is None:
+                return None
+            target = logits.argmax(dim=-1)
+            tokens = target.tolist()
         target_done = time.perf_counter()
         plan = prefill_plan([(row, 0, prompt) for row, prompt in enumerate(prompts)])
         top = self._top_tokens(logits, target, list(range(len(tokens))), [1] * len(tokens))
@@ -177,22 +180,27 @@ class GenerationRun(Iterator[StepTrace]):
 
     def _decode_step(self, index: int, session: DrafterSession | None, store: KVStore) -> StepTrace:
         began = time.perf_counter()
-        drafts = self._draft(index, session)
-        self.runner.synchronize()
+        with phase("draft"):
+            drafts = self._draft(index, session)
+            self.runner.synchronize()
         drafted = time.perf_counter()
 
-        pending = [request.output_token_ids[-1] for request in self.requests]
-        plan = self.layout.plan([request.place for request in self.requests], pending, drafts)
-        logits = self.runner.forward(plan, store)
-        self.runner.synchronize()
+        with phase("plan"):
+            pending = [request.output_token_ids[-1] for request in self.requests]
+            plan = self.layout.plan([request.place for request in self.requests], pending, drafts)
+        with phase("target"):
+            logits = self.runner.forward(plan, store)
+            self.runner.synchronize()
         answered = time.perf_counter()
 
-        verified = self._verify(plan, logits)
+        with phase("verify"):
+            verified = self._verify(plan, logits)
         judged = time.perf_counter()
 
-        commit = self._commit(plan, verified, store)
-        if session is not None:
-            session.observe({row.row: verified.emitted(row.row)[: commit.kept[row.row]] for row in plan.live})
+        with phase("commit"):
+            commit = self._commit(plan, verified, store)
+            if session is not None:
+                session.observe({row.row: verified.emitted(row.row)[: commit.kept[row.row]] for row in plan.live})
         seconds = {
             "draft": drafted - began,
             "target": answered - drafted,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import torch
 from torch import Tensor, nn
@@ -29,6 +30,8 @@ class ModelRunner:
         self.device = next(hooked.parameters()).device
         self.last_calls: list[AttentionCall] = []
         self.kernels: set[str] = set()
+        self.watch: Callable[[StepAttention], AbstractContextManager[object]] = nullcontext
+        """Stands around every forward; a `Recorder` puts itself here."""
 
     @torch.inference_mode()
     def forward(self, plan: StepPlan, store: KVStore, keep: Sequence[int] | None = None) -> Tensor:
@@ -46,7 +49,7 @@ class ModelRunner:
         positions = [position for row in plan.rows for position in row.position_ids]
         inputs = torch.tensor([token_ids, positions], dtype=torch.long).to(self.device)  # (2, T)
         wanted = 0 if keep is None else torch.tensor(list(keep), dtype=torch.long).to(self.device)
-        with running(StepAttention(plan, store, self.backend)) as step:
+        with running(StepAttention(plan, store, self.backend)) as step, self.watch(step):
             output = self.hooked(input_ids=inputs[:1], position_ids=inputs[1:], use_cache=False, logits_to_keep=wanted)
         self.last_calls = step.calls
         self.kernels |= step.kernels
