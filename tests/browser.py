@@ -106,45 +106,102 @@ def browser() -> Iterator[Any]:
         yield browser
 
 
-CONTEXTS: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
+EMPTY = "about:blank"
+WINDOW = {"viewport": {"width": 1440, "height": 900}, "reduced_motion": "reduce"}
+CONTEXTS: WeakKeyDictionary[Any, dict[str, tuple[Any, list[Any]]]] = WeakKeyDictionary()
 
 
-def context_of(browser: Any, settings: dict[str, Any]) -> Any:
-    """The browser's context with these settings: visitors after one another need not fetch the same scripts again."""
+@contextmanager
+def empty_page(browser: Any, **settings: Any) -> Iterator[Any]:
+    """A page with these settings and nothing in it.
+
+    A window costs more than what is opened in it, and a fresh context fetches and compiles all scripts again: pages
+    are emptied and used again, and a context stays. A page whose test failed is not used again.
+    """
+    settings = WINDOW | settings
     contexts, key = CONTEXTS.setdefault(browser, {}), repr(sorted(settings.items()))
     if key not in contexts:
-        contexts[key] = browser.new_context(**settings)
-        contexts[key].set_default_timeout(30_000)
-    return contexts[key]
+        contexts[key] = (browser.new_context(**settings), [])
+        contexts[key][0].set_default_timeout(30_000)
+    context, idle = contexts[key]
+    page = idle.pop() if idle else context.new_page()
+    try:
+        yield page
+    except BaseException:
+        page.close()
+        raise
+    if not page.is_closed():
+        empty(page, settings)
+        idle.append(page)
+
+
+def empty(page: Any, settings: dict[str, Any]) -> None:
+    """Leave what is open, and take back what a test may have changed on the window."""
+    page.goto(EMPTY)
+    page.mouse.move(0, 0)
+    page.set_viewport_size(settings["viewport"])
+    page.emulate_media(
+        color_scheme=settings.get("color_scheme", "light"), reduced_motion=settings.get("reduced_motion")
+    )
+
+
+class Witness:
+    """What a page and its pop-ups say on the console, and what they ask for."""
+
+    def __init__(self, page: Any) -> None:
+        self.complaints: list[str] = []
+        self.asked: list[str] = []
+        self.page, self.popups = page, []
+        self.heard = {"console": self.said, "pageerror": self.failed, "request": self.requested, "popup": self.opened}
+        self.listen(page)
+
+    def said(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def failed(self, error: Any) -> None:
+        self.complaints.append(str(error))
+
+    def requested(self, request: Any) -> None:
+        self.asked.append(request.url)
+
+    def opened(self, page: Any) -> None:
+        self.popups.append(page)
+        self.listen(page)
+
+    def listen(self, page: Any) -> None:
+        for event, listener in self.heard.items():
+            page.on(event, listener)
+
+    def leave(self) -> None:
+        """Hear no more of the page: it goes to the next test."""
+        for event, listener in self.heard.items():
+            self.page.remove_listener(event, listener)
+        for page in self.popups:
+            page.close()
+
+
+@contextmanager
+def watched_page(browser: Any, **settings: Any) -> Iterator[tuple[Any, Witness]]:
+    """An empty page and its witness."""
+    with empty_page(browser, **settings) as page:
+        witness = Witness(page)
+        try:
+            yield page, witness
+        finally:
+            witness.leave()
 
 
 @contextmanager
 def visitor(browser: Any, url: str, **settings: Any) -> Iterator[Any]:
     """A new visitor at a page; at the end nothing may have reached the console, and nothing another host."""
-    settings = {"viewport": {"width": 1440, "height": 900}, "reduced_motion": "reduce"} | settings
-    context = context_of(browser, settings)
-    errors: list[str] = []
-    outside: list[str] = []
-    opened: list[Any] = []
     own = "/".join(url.split("/")[:3])
     inside = (own, own.replace("http", "ws", 1), "data:", "blob:")
-
-    def watch(page: Any) -> None:
-        opened.append(page)
-        page.on("console", lambda said: errors.append(said.text) if said.type in ("error", "warning") else None)
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        page.on("request", lambda asked: outside.append(asked.url) if not asked.url.startswith(inside) else None)
-
-    context.on("page", watch)
-    page = context.new_page()
-    try:
+    with watched_page(browser, **settings) as (page, witness):
         page.goto(url)
         yield page
-    finally:
-        context.remove_listener("page", watch)
-        for each in opened:
-            each.close()
-    assert not errors, errors
+    assert not witness.complaints, witness.complaints
+    outside = [asked for asked in witness.asked if not asked.startswith(inside)]
     assert not outside, outside
 
 

@@ -26,7 +26,9 @@ from tests.browser import (
     query,
     state,
     upload,
+    visitor,
     wait_for_player,
+    watched_page,
 )
 from tests.recorded import hostile_trace
 
@@ -58,13 +60,13 @@ def test_a_copied_link_brings_back_the_view(browser, server, preset):
                 "v=1",
             ]
         )
-        again = page.context.new_page()
-        again.goto(link)
+        card, looks = page.locator(".card:visible").inner_text(), picture(page)
+    with visitor(browser, link, **ALLOWED) as again:
         wait_for_player(again)
         again.mouse.move(5, 5)
         assert state(again) == ("2", "commit")
-        assert again.locator(".card:visible").inner_text() == page.locator(".card:visible").inner_text()
-        assert picture(again) == picture(page)
+        assert again.locator(".card:visible").inner_text() == card
+        assert picture(again) == looks
         assert again.get_by_test_id("stAlert").count() == 0
 
 
@@ -123,19 +125,15 @@ def test_everything_that_is_saved_can_be_used(browser, server, tmp_path):
         assert name == "figure2-vanilla-vs-ems-sd.html"
         (tmp_path / name).write_bytes(html)
         picture_of_app = picture(page)
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, offline=True, reduced_motion="reduce")
-    page = context.new_page()
-    said: list[str] = []
-    page.on("console", lambda message: said.append(message.text))
-    page.on("pageerror", lambda error: said.append(str(error)))
-    page.goto((tmp_path / name).as_uri())
-    page.locator(READY).wait_for()
-    focus(page)
-    press(page, "End")
-    assert state(page) == ("2", "commit")
-    assert [pane["words"] for pane in picture(page)] == [pane["words"] for pane in picture_of_app]
-    assert said == []
-    context.close()
+    with watched_page(browser, offline=True) as (page, witness):
+        page.goto((tmp_path / name).as_uri())
+        page.locator(READY).wait_for()
+        focus(page)
+        press(page, "End")
+        assert state(page) == ("2", "commit")
+        assert [pane["words"] for pane in picture(page)] == [pane["words"] for pane in picture_of_app]
+    assert witness.complaints == []
+    assert witness.asked == [(tmp_path / name).as_uri()]
 
 
 def test_a_saved_trace_opens_again(browser, server):

@@ -23,6 +23,7 @@ from tests.browser import (
     query,
     run_count,
     state,
+    visitor,
     wait_for_player,
 )
 
@@ -120,12 +121,11 @@ def test_a_state_looks_the_same_however_it_was_reached(browser, server, preset, 
         assert len({str(each) for each in forward.values()}) > 0.7 * looks  # where nothing moves, two may look the same
         shuffled = [(*place, number % 2) for number, place in enumerate(looked_at)]
         assert player(page).evaluate(WALK, [shuffled, wanted]) == forward
-        for step, sub in looked_at[:2]:
-            again = page.context.new_page()
-            again.goto(f"{server.url}/?preset={preset}&left=vanilla&right=ems-sd&step={step}&sub={sub}&v=1")
+    for step, sub in looked_at[:2]:
+        link = f"{server.url}/?preset={preset}&left=vanilla&right=ems-sd&step={step}&sub={sub}&v=1"
+        with visitor(browser, link) as again:
             wait_for_player(again)
             assert picture(again) == forward[f"{step} {sub}"]
-            again.close()
 
 
 def test_the_end_of_a_motion_is_the_state_itself(browser, server):
