@@ -87,18 +87,16 @@ def expected_runs(
         check_whole("batch_size", size, 1, MAX_BATCH)
     for method in methods:
         check_method(method)
-    drafts = any(not method.startswith("greedy") for method in methods)
-    law = _row_law(acceptance) if drafts else None
-    runs: dict[int, dict[str, ExpectedRun]] = {}
-    for size in batch_sizes:
-        batch = None if law is None else _Batch(acceptance, law, size)
-        runs[size] = {
-            method: _greedy(acceptance, size, method)
-            if batch is None or method.startswith("greedy")
-            else batch.expected(method)
-            for method in methods
-        }
-    return runs
+    sizes = list(dict.fromkeys(batch_sizes))
+    runs: dict[int, dict[str, ExpectedRun]] = {size: {} for size in sizes}
+    plain = [method for method in methods if method.startswith("greedy")]
+    found = [run for method in plain for run in _greedy(acceptance, sizes, method)]
+    if len(plain) < len(methods):
+        batches = _Batches(acceptance, _row_law(acceptance), sizes)
+        found += [run for method in methods if method not in plain for run in batches.expected(method)]
+    for run in found:
+        runs[run.batch_size][run.method] = run
+    return {size: {method: runs[size][method] for method in methods} for size in sizes}
 
 
 @lru_cache(maxsize=64)
@@ -199,109 +197,117 @@ def _past_less(weighted: Floats, gains: Floats, weights: Floats) -> Floats:
     return less
 
 
-class _Batch:
-    """Expectations of a whole batch, by step."""
+class _Batches:
+    """Expectations of whole batches: arrays [sizes, steps]."""
 
-    def __init__(self, acceptance: Acceptance, law: _RowLaw, rows: int) -> None:
-        self.law, self.rows = law, rows
-        self.tokens = rows * max(acceptance.output_tokens - 1, 0)
-        self.prompt = acceptance.mean_longest_prompt(1)
-        self.longest = acceptance.mean_longest_prompt(rows)
+    def __init__(self, acceptance: Acceptance, law: _RowLaw, sizes: Sequence[int]) -> None:
+        self.law, self.sizes = law, sizes
+        self.rows = rows = np.array(sizes)[:, None]
+        self.decoded = acceptance.output_tokens - 1
+        self.prompt, self.longest = _prompts(acceptance, sizes)
         self.happens = 1 - (1 - law.live) ** rows
-        others = law.fed_less ** (rows - 1)
-        self.width = (1 - law.fed_less**rows).sum(1)
-        self.live_width = (law.live[:, None] - (law.fed_less - (1 - law.live)[:, None]) * others).sum(1)
-        self.own_width = (law.own[:, None] - law.own_fed_less * others).sum(1)
-        sizes = np.arange(1, law.fed_less.shape[1] + 1)
-        live_less = law.fed_less - (1 - law.live)[:, None]
-        self.width_run = ((law.live[:, None] - live_less * others) * sizes).sum(1)
-        self.all_single = others[:, 1] if len(sizes) > 1 else np.ones(len(law.live))
+        others = law.fed_less ** (rows - 1)[:, :, None]
+        self.width = (1 - law.fed_less * others).sum(2)
+        wide = law.live[:, None] - (law.fed_less - (1 - law.live)[:, None]) * others  # P(live and width >= j)
+        self.live_width = wide.sum(2)
+        self.width_run = wide @ np.arange(1.0, wide.shape[2] + 1)
+        self.own_width = (law.own[:, None] - law.own_fed_less * others).sum(2)
+        self.all_single = others[:, :, 1] if others.shape[2] > 1 else np.ones(others.shape[:2])
         self.column, self.real_column = self._columns()
+        self.mean_column = self.column / np.maximum(law.live, NEGLIGIBLE**2)
 
     def _columns(self) -> tuple[Floats, Floats]:
-        """[steps] E[moves of the shared column so far; a row is live], weighted with 1 and with the rows it feeds."""
+        """E[moves of the shared column so far; a row is live], weighted with 1 and with the rows it feeds."""
         law, steps = self.law, np.arange(len(self.law.live))
-        other_less = law.gain_less ** (self.rows - 1)
-        before = np.cumsum(other_less, axis=0) - other_less
+        other_less = law.gain_less ** (self.rows - 1)[:, :, None]
+        before = np.cumsum(other_less, axis=1) - other_less
         most = law.gain_less.shape[1]
-        column = most * steps * law.live - (law.past_less * before).sum(1)
-        return column, most * steps * law.real - (law.past_less_real * before).sum(1)
+        column = most * steps * law.live - np.einsum("tj,ntj->nt", law.past_less, before)
+        return column, most * steps * law.real - np.einsum("tj,ntj->nt", law.past_less_real, before)
 
-    def expected(self, method: str) -> ExpectedRun:
-        """Counts of one method, given that the step exists."""
-        law = self.law
-        cache, inputs = check_method(method)
-        padded = cache == "padded"
-        own = law.real * self.prompt + law.real_own + law.real_run
-        prompt_pads = self.longest - self.prompt if padded else 0.0
-        holes = self.real_column - law.real_own if padded else np.zeros_like(own)
-        filled = own + law.real * prompt_pads + holes
+    def expected(self, method: str) -> list[ExpectedRun]:
+        """[sizes] counts of one method, given that the step exists."""
+        law, (cache, inputs) = self.law, check_method(method)
+        padded, filled = cache == "padded", inputs == "padded"
+        none = np.zeros_like(self.happens)
+        pads = self.live_width - law.real if filled else none
+        prompt_pads = self.longest - self.prompt if padded else 0 * self.longest
         per_token = {
-            "useful": own,
+            "useful": law.real * self.prompt + law.real_own + law.real_run + none,
             "prompt_pad": law.real * prompt_pads,
-            "hole": holes,
-            "pad_query": self._filled_up(padded) - filled if inputs == "padded" else np.zeros_like(own),
+            "hole": self.real_column - law.real_own if padded else none,
         }
-        pads = self.live_width - law.real if inputs == "padded" else np.zeros_like(own)
+        needed = sum(per_token.values(), none)
+        per_token["pad_query"] = np.where(pads > NEGLIGIBLE, self._filled_up(padded) - needed, 0.0) if filled else none
         varlen = {
-            "useful": law.live * self.prompt + law.own + law.real,
+            "useful": law.live * self.prompt + law.own + law.real + none,
             "prompt_pad": law.live * prompt_pads,
-            "hole": self.column - law.own if padded else np.zeros_like(own),
+            "hole": self.column - law.own if padded else none,
             "pad_query": pads,
         }
-        finished = self.width - self.live_width if inputs == "padded" else np.zeros_like(own)
-        return RunCounts(
-            method=method,
-            batch_size=self.rows,
-            tokens=float(self.tokens),
-            happens=self.happens,
-            input_rows=self._of_batch({"useful": law.real, "pad": pads, "finished": finished}),
-            kv_slots_scanned={
-                mode: self._of_batch(kinds) for mode, kinds in zip(ATTENTION_MODES, (per_token, varlen), strict=True)
-            },
-            launches=2 - self._single_share(padded, sum(per_token.values(), np.zeros(()))),
-            live=self._of_batch({"live": law.live})["live"],
-        )
+        finished = self.width - self.live_width if filled else none
+        launches = 2 - self._single_share(padded, needed + per_token["pad_query"])
+        tables = [{"useful": law.real + none, "pad": pads, "finished": finished}, per_token, varlen]
+        scale = self.rows / self.happens
+        inputs_of, *scans_of = [{kind: scale * np.maximum(v, 0.0) for kind, v in each.items()} for each in tables]
+        live = scale * law.live
+        return [
+            RunCounts(
+                method=method,
+                batch_size=size,
+                tokens=float(size * self.decoded),
+                happens=self.happens[place],
+                input_rows={kind: values[place] for kind, values in inputs_of.items()},
+                kv_slots_scanned={
+                    mode: {kind: values[place] for kind, values in each.items()}
+                    for mode, each in zip(ATTENTION_MODES, scans_of, strict=True)
+                },
+                launches=launches[place],
+                live=live[place],
+            )
+            for place, size in enumerate(self.sizes)
+        ]
 
     def _filled_up(self, padded: bool) -> Floats:
-        """[steps] slots that a live row scans when it is fed as many tokens as the widest row."""
-        law = self.law
+        """Slots that a live row scans when it is fed as many tokens as the widest row."""
         start = self.longest if padded else self.prompt
-        moved = self.own_width
-        if padded:
-            moved = self.live_width * np.divide(self.column, law.live, where=law.live > 0, out=np.zeros_like(law.live))
+        moved = self.live_width * self.mean_column if padded else self.own_width
         return self.live_width * start + moved + self.width_run
 
     def _single_share(self, padded: bool, slots: Floats) -> Floats:
-        """[steps] share of the slots that is scanned in steps where every row is fed one token: one launch."""
+        """Share of the slots that is scanned in steps where every row is fed one token: one launch."""
         law = self.law
-        if padded:
-            mean = np.divide(self.column, law.live, where=law.live > 0, out=np.zeros_like(law.live))
-            single = law.single * (self.longest + mean + 1)
-        else:
-            single = law.single * (self.prompt + 1) + law.single_own
-        share = np.divide(single * self.all_single, slots, where=slots > 0, out=np.ones_like(slots))
-        return np.clip(share, 0.0, 1.0)
-
-    def _of_batch(self, kinds: dict[str, Floats]) -> dict[str, Floats]:
-        """From one row's expectation to the batch's, given that the step exists."""
-        return {kind: self.rows * np.maximum(values, 0.0) / self.happens for kind, values in kinds.items()}
+        ragged = law.single * (self.prompt + 1) + law.single_own
+        single = law.single * (self.longest + self.mean_column + 1) if padded else ragged
+        return np.clip(single * self.all_single / np.maximum(slots, NEGLIGIBLE**2), 0.0, 1.0)
 
 
-def _greedy(acceptance: Acceptance, rows: int, method: str) -> ExpectedRun:
-    """Plain decoding: all rows feed one token and live to the end."""
-    steps = np.arange(max(acceptance.output_tokens - 1, 0), dtype=float)
-    prompt = acceptance.mean_longest_prompt(1)
-    pads = acceptance.mean_longest_prompt(rows) - prompt if check_method(method)[0] == "padded" else 0.0
-    none, every = np.zeros_like(steps), np.full_like(steps, rows)
-    scanned = {"useful": rows * (prompt + steps + 1), "prompt_pad": every * pads, "hole": none, "pad_query": none}
-    return RunCounts(
-        method=method,
-        batch_size=rows,
-        tokens=float(rows * len(steps)),
-        happens=np.ones_like(steps),
-        input_rows={"useful": every, "pad": none, "finished": none},
-        kv_slots_scanned={mode: dict(scanned) for mode in ATTENTION_MODES},
-        launches=np.ones_like(steps),
-        live=every,
-    )
+def _prompts(acceptance: Acceptance, sizes: Sequence[int]) -> tuple[float, Floats]:
+    """Mean prompt length, and [sizes, 1] mean of the longest prompt of each batch."""
+    longest = np.array([[acceptance.mean_longest_prompt(size)] for size in sizes])
+    return acceptance.mean_longest_prompt(1), longest
+
+
+def _greedy(acceptance: Acceptance, sizes: Sequence[int], method: str) -> list[ExpectedRun]:
+    """[sizes] plain decoding: all rows feed one token and live to the end."""
+    steps = np.arange(acceptance.output_tokens - 1, dtype=float)
+    none, one = np.zeros_like(steps), np.ones_like(steps)
+    padded = check_method(method)[0] == "padded"
+    prompt, longest = _prompts(acceptance, sizes)
+    runs = []
+    for size, most in zip(sizes, longest[:, 0], strict=True):
+        pads = size * (most - prompt) * one if padded else none
+        scanned = {"useful": size * (prompt + steps + 1), "prompt_pad": pads, "hole": none, "pad_query": none}
+        runs.append(
+            RunCounts(
+                method=method,
+                batch_size=size,
+                tokens=float(size * len(steps)),
+                happens=one,
+                input_rows={"useful": size * one, "pad": none, "finished": none},
+                kv_slots_scanned=dict.fromkeys(ATTENTION_MODES, scanned),
+                launches=one,
+                live=size * one,
+            )
+        )
+    return runs

@@ -45,7 +45,7 @@ STARTS = {
     "swapped": ({"hit_rate": 0.85, "token_rate": 0.916, "spread": 0.08}, {**PLAYER, **A100}),
     "swapped, costs free": ({"hit_rate": 0.85, "token_rate": 0.916, "spread": 0.08}, {**PLAYER, **A100}),
     "printed": (
-        {"hit_rate": 0.55, "token_rate": 0.985, "spread": 0.3},
+        {"hit_rate": 0.52, "token_rate": 0.998, "spread": 0.05},
         {"step_ms": 6.0, "weights_ms": 6.5, "row_us": 120.0, "slot_us": 0.2},
     ),
 }
