@@ -63,6 +63,30 @@ class KVStore:
         return keys[index], values[index]
 
     @torch.inference_mode()
+    def snapshot(self, lengths: Sequence[int]) -> dict[int, tuple[Tensor, Tensor]]:
+        """Copies of slots 0..lengths[r] - 1 of every row r, one after another, by layer.
+
+        Returns:
+            Layer -> keys and values, [sum(lengths), kv_heads, head_dim] each. `restore` takes them.
+        """
+        index = self._leading_slots(lengths)
+        copies = {}
+        for layer, (keys, values) in self._pools.items():
+            copies[layer] = (keys[index.to(keys.device)], values[index.to(values.device)])
+        return copies
+
+    @torch.inference_mode()
+    def restore(self, lengths: Sequence[int], copies: dict[int, tuple[Tensor, Tensor]]) -> None:
+        """Put what `snapshot` copied into slots 0..lengths[r] - 1 of every row; rows may have other capacities here."""
+        index = self._leading_slots(lengths)
+        for layer, (keys, values) in copies.items():
+            self.write(layer, index.to(keys.device), keys, values)
+
+    def _leading_slots(self, lengths: Sequence[int]) -> Tensor:
+        rows = zip(self.offsets, lengths, strict=True)
+        return torch.tensor([offset + slot for offset, length in rows for slot in range(length)], dtype=torch.long)
+
+    @torch.inference_mode()
     def poison(self, row: int, slots: Sequence[int], value: float) -> None:
         """Overwrite slots of a row in every layer, to show that nothing reads them."""
         flat = [self.offsets[row] + slot for slot in slots]

@@ -59,6 +59,8 @@ ORDER = [
     "trace_building",
     "profiling",
     "decoding",
+    "prefilled",
+    "acceptance_replay",
     "oracle",
     "comparing",
     "replaying",
