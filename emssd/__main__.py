@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from emssd import __version__
 from emssd.config import METHODS
@@ -145,6 +145,7 @@ def build_parser() -> Parser:
     _add_generate(command)
     _add_compare(command)
     _add_record(command)
+    _add_bench(command)
     replay = command("replay", "rerun a trace and name the first step that differs", "replay run.json")
     replay.add_argument("trace", metavar="TRACE", help="trace file")
     replay.add_argument("--model", help="run on this model (default: the one named in the trace)")
@@ -153,6 +154,7 @@ def build_parser() -> Parser:
     diff = command("diff", "compare two traces (exit 1 if they differ)", "diff a.json b.json")
     diff.add_argument("left", metavar="A", help="trace file")
     diff.add_argument("right", metavar="B", help="trace file")
+    _add_simulate(command)
     _add_view(command)
     doctor = command("doctor", "say what works on this machine, and what to do about what does not", "doctor")
     doctor.add_argument("--model", default=DEFAULT_MODEL, help="model of the self-check (default: %(default)s)")
@@ -173,6 +175,14 @@ def _lazy(name: str) -> Callable[[argparse.Namespace], int]:
             from emssd.viewing import view_command
 
             return view_command(args)
+        if name == "simulate":
+            from emssd.simulating import simulate_command
+
+            return simulate_command(args)
+        if name == "bench":
+            from emssd.benching import bench_command
+
+            return bench_command(args)
         if name == "doctor":
             from emssd.doctor import doctor_command
 
@@ -235,6 +245,117 @@ def _add_record(command: Command) -> None:
     _add_common(parser, batch_size=None, one_run=True)
     _add_one_run(parser)
     parser.add_argument("--json", metavar="FILE", help="another way to name OUT")
+
+
+def _add_simulate(command: Command) -> None:
+    parser = command(
+        "simulate",
+        "methods and batch sizes without a model, from invented acceptance and a hardware description",
+        "simulate --batch-sizes 1,4,16 --hit-rate 0.7 --token-rate 0.9 --hardware h100-sxm\n"
+        "  python -m emssd simulate --paper",
+    )
+    what = parser.add_argument_group("what is compared")
+    what.add_argument("--batch-sizes", metavar="N,N,..", help="default: 1,2,4,8,16,24")
+    what.add_argument("--methods", metavar="NAME,..", help="beside greedy (default: all four speculative ones)")
+    rows = parser.add_argument_group("how rows behave")
+    number: dict[str, Any] = {"type": float, "metavar": "X"}
+    whole: dict[str, Any] = {"type": int, "metavar": "N"}
+    rows.add_argument("--hit-rate", **number, help="chance that a row is given drafts in a step (default: 0.85)")
+    rows.add_argument("--token-rate", **number, help="chance that the next draft is right (default: 0.916)")
+    rows.add_argument(
+        "--spread", **number, help="standard deviation of both rates' logits between rows (default: 0.08)"
+    )
+    rows.add_argument("--prompt-mean", **number, help="mean tokens of a prompt (default: 900)")
+    rows.add_argument("--prompt-sd", **number, help="their standard deviation (default: 450)")
+    rows.add_argument("--prompt-law", metavar="NAME", help="lognormal, normal or equal (default: lognormal)")
+    rows.add_argument("--prompt-min", **whole, help="shortest prompt (default: 1)")
+    rows.add_argument("--prompt-max", **whole, help="longest prompt (default: 1919)")
+    rows.add_argument("--num-draft-tokens", type=int, metavar="K", help="drafts of a step (default: 7)")
+    rows.add_argument("--max-new-tokens", dest="output_tokens", **whole, help="tokens of every row (default: 128)")
+    costs = parser.add_argument_group("what it costs")
+    costs.add_argument("--hardware", metavar="NAME", help="a preset, such as h100-sxm (default: a100-80gb)")
+    costs.add_argument("--model-shape", metavar="NAME", help="a preset or a config.json (default: opt-6.7b)")
+    costs.add_argument("--kernel", metavar="NAME", help="attention: per_token, the paper's, or varlen")
+    paper = parser.add_argument_group("the paper")
+    paper.add_argument(
+        "--paper", action="store_true", help="its 31 numbers with a fitted model's beside them; exit 1 if it got worse"
+    )
+    paper.add_argument("--labels", metavar="NAME", help="of its ablation rows: swapped or printed (default: swapped)")
+    run = parser.add_argument_group("run")
+    run.add_argument("--batches", **whole, help="invented batches of each size (default: 40)")
+    run.add_argument("--seed", **whole, help="of the invented rows (default: 0, with --paper 2405)")
+    run.add_argument("--json", metavar="FILE", help='save the results; "-" prints them instead of the table')
+    run.add_argument("--record", metavar="DIR", help="write a trace for each batch size and method, for `view`")
+    run.add_argument("--quiet", action="store_true", help="no progress bar")
+
+
+def _add_bench(command: Command) -> None:
+    parser = command(
+        "bench",
+        "measure methods, batch sizes and drafters on a model: medians with quartiles, outputs checked",
+        "bench --batch-sizes 1,4,16 --prompts copy-rich --prompts copy-poor --out runs/bench\n"
+        "  python -m emssd bench --random-weights opt-6.7b --drafters replay --replay paper --batch-sizes 1,8",
+    )
+    what = parser.add_argument_group("what is measured")
+    what.add_argument("--batch-sizes", default="1,2,4,8,16", metavar="N,N,..", help="default: %(default)s")
+    what.add_argument(
+        "--methods", default=",".join(METHODS), metavar="NAME,..", help="beside greedy (default: %(default)s)"
+    )
+    what.add_argument(
+        "--drafters",
+        default="prompt-lookup",
+        metavar="NAME,..",
+        help="prompt-lookup, draft-model, replay (default: %(default)s)",
+    )
+    what.add_argument("--repeats", type=at_least_one, default=5, metavar="N", help="timed runs of each (default: 5)")
+    what.add_argument("--max-new-tokens", type=int, metavar="N", help=f"tokens per row (default: {DEFAULT_NEW_TOKENS})")
+    what.add_argument("--ignore-eos", action="store_true", help="decode on where the model would end")
+    what.add_argument("--no-transformers", action="store_true", help="leave out transformers' own generate at batch 1")
+    what.add_argument(
+        "--compare-model",
+        action="store_true",
+        help="calibrate this machine and hold the cost model against what is measured (exit 1 if it is too far off)",
+    )
+    _add_bench_inputs(parser)
+    out = parser.add_argument_group("results")
+    out.add_argument("--out", metavar="DIR", help="keep every finished repeat there, and the results in all forms")
+    out.add_argument("--resume", action="store_true", help="go on with the measurements in --out DIR")
+    out.add_argument("--json", metavar="FILE", help='save the results; "-" prints them instead of the table')
+    out.add_argument("--csv", metavar="FILE", help='save one line per point; "-" prints them instead of the table')
+    out.add_argument("--markdown", metavar="FILE", help='save the speed-ups as Markdown; "-" prints it')
+    out.add_argument("--figure", metavar="FILE", help="draw speed-up by batch size: .svg, .png or .pdf")
+    _add_machine(parser)
+
+
+def _add_bench_inputs(parser: argparse.ArgumentParser) -> None:
+    prompts = parser.add_argument_group("prompts")
+    prompts.add_argument(
+        "--prompts",
+        action="append",
+        metavar="NAME|FILE",
+        help="copy-rich, copy-poor, default, invented, or a file as for compare; may be repeated, a panel each "
+        "(default: copy-rich and copy-poor)",
+    )
+    prompts.add_argument(
+        "--num-prompts", type=int, metavar="N", help="decoded at every batch size (default: the largest batch size)"
+    )
+    prompts.add_argument("--chat", action="store_true", help="put prompts into the model's chat template")
+    drafts = parser.add_argument_group("model and drafts")
+    drafts.add_argument("--model", default=DEFAULT_MODEL, help="name, folder or hub id (default: %(default)s)")
+    drafts.add_argument(
+        "--random-weights", metavar="CONFIG", help="in place of --model: this shape (opt-6.7b, a config.json) at random"
+    )
+    drafts.add_argument("--draft-model", metavar="NAME", help="model that drafts, for --drafters draft-model")
+    drafts.add_argument("--num-draft-tokens", type=int, default=7, metavar="K", help="drafts a step (default: 7)")
+    drafts.add_argument("--ngram-size", type=int, default=2, metavar="N", help="prompt lookup's key (default: 2)")
+    drafts.add_argument("--lookup", choices=("prompt", "context"), default="prompt", help="where to look")
+    drafts.add_argument(
+        "--replay",
+        metavar="SOURCE",
+        help="accepted lengths for --drafters replay: a trace, a JSON list [rows][steps] of [drafts, accepted], "
+        '"paper", or "hit_rate=0.8,token_rate=0.9"',
+    )
+    drafts.add_argument("--seed", type=int, default=0, metavar="S", help="of invented lengths (default: 0)")
 
 
 def _add_view(command: Command) -> None:

@@ -132,6 +132,10 @@ class Trajectories:
     gained: Ints
     decoded: int
 
+    def first(self, rows: int) -> Trajectories:
+        """The first rows alone."""
+        return Trajectories(self.prompt_lengths[:rows], self.drafted[:, :rows], self.gained[:, :rows], self.decoded)
+
     def batches(self, batch_size: int) -> Trajectories:
         """The rows in consecutive groups: prompt_lengths [batches, rows], the others [batches, steps, rows].
 

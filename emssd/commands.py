@@ -16,19 +16,8 @@ from emssd.oracle import Difference, compare_outputs
 from emssd.output_files import Output, read_outputs, write_outputs
 from emssd.replaying import replay
 from emssd.reporting import comparison_table, difference_line, plural, summary_line, verdict
-from emssd.session import (
-    STDOUT,
-    Batch,
-    Session,
-    check_target,
-    drafter_name,
-    given_prompts,
-    load,
-    note,
-    save_traces,
-    shipped_prompts,
-    write_text,
-)
+from emssd.result_files import STDOUT, check_target, note, write_text
+from emssd.session import Batch, Session, drafter_name, given_prompts, load, save_traces, shipped_prompts
 from emssd.streaming import progress_bar
 from emssd.trace import GenerationTrace
 from emssd.trace_diff import diff_lines

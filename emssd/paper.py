@@ -11,6 +11,7 @@ four costs. How its parameters were found: `assets/paper/fit_paper.py`.
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -21,6 +22,7 @@ import numpy as np
 from emssd.acceptance import Acceptance, Trajectories, draw_rows
 from emssd.cost_model import KERNELS, CostModel
 from emssd.errors import ConfigError, shown
+from emssd.expectation import expected_steps
 from emssd.run_counts import RunCounts, count_batches
 
 BATCH_SIZES = (1, 2, 4, 8, 12, 16, 20, 24)
@@ -31,6 +33,8 @@ PROMPTS = 480
 ROUNDS = 8
 """Invented sets of that many prompts in one prediction."""
 SEED = 2405
+SPREADS = (0.0, 25.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 400.0, 450.0, 600.0)
+"""Standard deviations of prompt lengths, in tokens, at which the ablation is computed."""
 LIMIT = 0.04
 """Largest mean error, of speeds and of speed-ups, with which the swapped assignment counts as reproduced."""
 FIT_FILE = Path(__file__).resolve().parent.parent / "assets" / "paper" / "fit.json"
@@ -167,6 +171,7 @@ def read_fits(path: Path = FIT_FILE) -> dict[str, PaperFit]:
         ) from None
 
 
+@lru_cache(maxsize=2)
 def paper_rows(acceptance: Acceptance, seed: int = SEED, rounds: int = ROUNDS) -> Trajectories:
     """The rows of a prediction. As in the authors' code, drafts are not cut at a row's end."""
     return draw_rows(acceptance, PROMPTS * rounds, seed, capped=False)
@@ -182,23 +187,34 @@ def counted_tokens(rows: Trajectories, counts: RunCounts) -> Any:
     return np.full(np.shape(counts.tokens), counts.batch_size * (rows.decoded + 1))
 
 
-@lru_cache(maxsize=32)
+@lru_cache(maxsize=256)
+def speeds_at(
+    batch_size: int, acceptance: Acceptance, cost_model: CostModel, seed: int = SEED, rounds: int = ROUNDS
+) -> dict[tuple[str, str], float]:
+    """Tokens per second of one batch size, as the authors measure: the mean over batches.
+
+    Returns:
+        (kernel, method) -> tokens per second, prefill and the first token's step left out; the costs are the same for
+        both kernels.
+    """
+    rows = paper_rows(acceptance, seed, rounds)
+    batches, speeds = rows.batches(batch_size), {}
+    for method in METHODS:
+        counts = count_batches(batches, method)
+        tokens = counted_tokens(rows, counts)
+        for kernel in KERNELS:
+            seconds = counts.seconds(replace(cost_model, kernel=kernel))
+            speeds[kernel, method] = float(np.mean(tokens / seconds))
+    return speeds
+
+
 def predicted_speeds(
     acceptance: Acceptance, cost_model: CostModel, seed: int = SEED, rounds: int = ROUNDS
 ) -> dict[tuple[int, str], float]:
-    """Tokens per second of every batch size and method, as the authors measure: the mean over batches.
-
-    Returns:
-        (batch size, method) -> tokens per second, prefill and the first token's step left out.
-    """
-    rows = paper_rows(acceptance, seed, rounds)
-    speeds = {}
-    for size in BATCH_SIZES:
-        batches = rows.batches(size)
-        for method in METHODS:
-            counts = count_batches(batches, method)
-            speeds[size, method] = float(np.mean(counted_tokens(rows, counts) / counts.seconds(cost_model)))
-    return speeds
+    """The same for the paper's eight batch sizes, on the cost model's kernel: (batch size, method) -> tokens/s."""
+    first = replace(cost_model, kernel=KERNELS[0])
+    speeds = {size: speeds_at(size, acceptance, first, seed, rounds) for size in BATCH_SIZES}
+    return {(size, method): speeds[size][cost_model.kernel, method] for size in BATCH_SIZES for method in METHODS}
 
 
 def predict(labels: str = "swapped", seed: int = SEED, rounds: int = ROUNDS) -> list[PaperPoint]:
@@ -265,6 +281,59 @@ def with_kernel(fit: PaperFit, kernel: str) -> PaperFit:
     if kernel not in KERNELS:
         raise ConfigError(f"kernel must be one of {', '.join(KERNELS)}, not {shown(kernel)}.")
     return replace(fit, cost_model=replace(fit.cost_model, kernel=kernel))
+
+
+def varlen_speed_ups(fit: PaperFit, seed: int = SEED, rounds: int = ROUNDS) -> dict[tuple[int, str], float]:
+    """Prediction: speed-ups over greedy if attention read each row's slots once, in one launch; all costs as fitted.
+
+    Returns:
+        (batch size, method) -> tokens/s by greedy's, both on that kernel.
+    """
+    speeds = predicted_speeds(fit.acceptance, with_kernel(fit, "varlen").cost_model, seed, rounds)
+    return {
+        (size, method): speeds[size, method] / speeds[size, "greedy"]
+        for size in BATCH_SIZES
+        for method in METHODS
+        if method != "greedy"
+    }
+
+
+def ablation_by_spread(
+    fit: PaperFit, batch_size: int = 24, spreads: Sequence[float] = SPREADS
+) -> list[tuple[float, dict[str, float]]]:
+    """Expected tokens/s of all methods for prompts of equal mean and growing standard deviation.
+
+    It decides which half of the method helps more: with equal prompts packing the inputs, with spread prompts the
+    ragged cache, which scans no prompt padding.
+
+    Returns:
+        (standard deviation in tokens, method -> tokens/s), in the order of `spreads`.
+    """
+    results = []
+    for spread in spreads:
+        acceptance = fit.acceptance.with_settings(prompt_sd=spread, prompt_law="lognormal" if spread else "equal")
+        runs = expected_steps(acceptance, batch_size, METHODS)
+        results.append((spread, {name: run.tokens_per_second(fit.cost_model) for name, run in runs.items()}))
+    return results
+
+
+def order_flips_at(fit: PaperFit, batch_size: int = 24, largest: float = 900.0) -> float | None:
+    """Standard deviation of prompt lengths from which the ragged cache alone is faster than packed inputs alone.
+
+    Found by halving, to a token; None where one of the two is faster at both ends.
+    """
+
+    def lead(spread: float) -> float:
+        [(_, speeds)] = ablation_by_spread(fit, batch_size, [spread])
+        return speeds["ragged-cache"] - speeds["packed-input"]
+
+    low, high = 0.0, largest
+    if (lead(low) < 0) == (lead(high) < 0):
+        return None
+    while high - low > 1:
+        middle = (low + high) / 2
+        low, high = (low, middle) if lead(middle) > 0 else (middle, high)
+    return high
 
 
 @lru_cache(maxsize=1)

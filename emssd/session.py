@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import os
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,15 +20,10 @@ from emssd.language_model import LanguageModel
 from emssd.loading import load_model
 from emssd.prompts import default_prompts, read_prompts
 from emssd.request import Prompt, encode_prompts
+from emssd.result_files import STDOUT, note, write_text
+from emssd.result_files import check_target as check_target
 from emssd.streaming import TextPrinter, progress_bar, writer
-from emssd.trace import GenerationTrace, write_text_atomically
-
-STDOUT = "-"
-
-
-def note(text: str) -> None:
-    """One line on stderr."""
-    print(" ".join(text.split("\n")), file=sys.stderr, flush=True)
+from emssd.trace import GenerationTrace
 
 
 class _Notes(logging.Handler):
@@ -223,29 +216,6 @@ def given_prompts(args: argparse.Namespace) -> list[str] | None:
 def shipped_prompts(number: int) -> list[str]:
     """The first prompts that come with the package."""
     return [entry.prompt for entry in default_prompts()[:number]]
-
-
-def check_target(path: str | None) -> None:
-    """Refuse a file that could not be written, before any work.
-
-    Raises:
-        ConfigError: its folder is missing or read-only, or it is a folder.
-    """
-    if path in (None, STDOUT):
-        return
-    target = Path(str(path))
-    folder = target.parent
-    if target.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
-        raise ConfigError(f"Cannot write {target}: its folder must exist and be writable, and it must be a file.")
-
-
-def write_text(path: str, text: str) -> None:
-    """Write a result to a file, or to stdout for "-"."""
-    if path == STDOUT:
-        sys.stdout.write(text + "\n")
-        sys.stdout.flush()
-    else:
-        write_text_atomically(Path(path), text)
 
 
 def save_traces(path: str, traces: Sequence[GenerationTrace], quiet: bool) -> None:

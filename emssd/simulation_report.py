@@ -1,0 +1,116 @@
+"""The table of `simulate`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from emssd.config import BASELINE
+from emssd.run_counts import RunCounts
+from emssd.simulation import LARGEST_BATCH, LONGEST_DRAFT, Simulation
+
+LABEL, CELL = 42, 10
+ROW_WORDS = {"useful": "useful", "pad": "padding of live rows", "finished": "finished rows"}
+SLOT_WORDS = {
+    "useful": "useful",
+    "prompt_pad": "prompt padding",
+    "hole": "holes",
+    "pad_query": "by padding queries",
+}
+KERNEL_WORDS = {
+    "per_token": "each query reads its row's slots, as often as the kernel is launched",
+    "varlen": "each row's slots are read once",
+}
+
+
+def simulation_lines(simulation: Simulation) -> list[str]:
+    """The whole table, at most 120 columns wide for up to seven batch sizes."""
+    return [
+        *_head(simulation),
+        "",
+        _line("", [f"batch {size}" for size in simulation.setting.batch_sizes]),
+        *_speed_lines(simulation),
+        *_count_lines(simulation),
+        *_answers(simulation),
+    ]
+
+
+def _head(simulation: Simulation) -> list[str]:
+    setting, numbers = simulation.setting, simulation.setting.acceptance
+    _, hardware = setting.hardware
+    prompts = (
+        f"{numbers.prompt_mean:g} tokens each"
+        if numbers.prompt_law == "equal"
+        else f"{numbers.prompt_law}, {numbers.prompt_mean:g} ± {numbers.prompt_sd:g} tokens"
+    )
+    lines = [
+        f"Simulated, not measured: {setting.model[0]} in {setting.dtype} on {hardware.title}; attention: "
+        f"{setting.cost_model.kernel}.",
+        f"Rows: K = {numbers.num_draft_tokens} drafts in {100 * numbers.hit_rate:g} % of steps, the next one right "
+        f"with {100 * numbers.token_rate:g} %, spread {numbers.spread:g};",
+        f"prompts {prompts}; {numbers.output_tokens} output tokens. {setting.batches} batches of each size, seed "
+        f"{setting.seed}.",
+    ]
+    slots = max(setting.batch_sizes) * (numbers.mean_longest_prompt(max(setting.batch_sizes)) + numbers.output_tokens)
+    warning = hardware.memory_note(setting.model[1], setting.dtype, slots)
+    return lines + ([f"Note: {warning}"] if warning else [])
+
+
+def _speed_lines(simulation: Simulation) -> Iterator[str]:
+    setting = simulation.setting
+    yield f"Speed-up over {BASELINE} (decode time, prefill left out)"
+    for method in setting.methods:
+        factors = [simulation.speed_up(size, method) for size in setting.batch_sizes]
+        yield _line(f"  {method}", [f"{factor:.2f}x" for factor in factors])
+    yield "Tokens/s"
+    for method in (BASELINE, *setting.methods):
+        speeds = [simulation.runs[size][method].tokens_per_second(setting.cost_model) for size in setting.batch_sizes]
+        yield _line(f"  {method}", [f"{speed:,.0f}" for speed in speeds])
+    drafting = [method for method in setting.methods if not method.startswith("greedy")]
+    if drafting:
+        lengths = [simulation.runs[size][drafting[0]].mean_acceptance_length for size in setting.batch_sizes]
+        yield _line("Mean acceptance length, all methods", [f"{length:.2f}" for length in lengths])
+
+
+def _count_lines(simulation: Simulation) -> Iterator[str]:
+    yield "Rows fed in a step"
+    yield from _kinds(simulation, "input_rows", ROW_WORDS, ".1f", 1.0)
+    kernel = simulation.setting.cost_model.kernel
+    yield f"KV slots read in a step and layer, in thousands ({KERNEL_WORDS[kernel]})"
+    yield from _kinds(simulation, kernel, SLOT_WORDS, ",.2f", 1e-3)
+
+
+def _kinds(simulation: Simulation, table: str, words: dict[str, str], form: str, unit: float) -> Iterator[str]:
+    """A line for each method and kind; kinds that a method never has are left out."""
+    for method in (BASELINE, *simulation.setting.methods):
+        for kind, word in words.items():
+            runs = [simulation.runs[size][method] for size in simulation.setting.batch_sizes]
+            means = [unit * _mean(run, table, kind) for run in runs]
+            if any(means):
+                yield _line(f"  {method:<14} {word}", [format(mean, form) for mean in means])
+
+
+def _mean(run: RunCounts, table: str, kind: str) -> float:
+    """Mean of a count over the steps that exist; slots of the paper's kernel as often as they are read."""
+    values = run.input_rows[kind] if table == "input_rows" else run.kv_slots_scanned[table][kind]
+    if table == "per_token":
+        values = values * run.launches
+    steps = float(run.happens.sum())
+    return float((run.happens * values).sum()) / steps if steps else 0.0
+
+
+def _answers(simulation: Simulation) -> Iterator[str]:
+    sizes = simulation.setting.batch_sizes
+    if simulation.falls:
+        yield f"Best number of drafts, 1..{LONGEST_DRAFT}, at the same rates (expected)"
+    for method in simulation.falls:
+        best = [simulation.best_drafts[size][method][0] for size in sizes]
+        yield _line(f"  {method}", [f"{drafts}+" if drafts == LONGEST_DRAFT else str(drafts) for drafts in best])
+    for method, batch in simulation.falls.items():
+        if batch is None:
+            yield f"{method} is expected to stay above {BASELINE} up to batch {LARGEST_BATCH}."
+        else:
+            yield f"{method} is expected to fall below {BASELINE} at batch {batch}."
+
+
+def _line(label: str, cells: Sequence[str]) -> str:
+    return (f"{label:<{LABEL}}" + "".join(f"{cell:>{CELL}}" for cell in cells)).rstrip()
