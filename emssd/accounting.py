@@ -142,20 +142,3 @@ def kv_bytes_per_slot(model: Mapping[str, Any]) -> int:
     """
     shape = ModelShape.from_trace(model)
     return shape.layers * shape.kv_heads * (shape.head_dim + shape.value_head_dim) * shape.bytes_per_value
-
-
-def step_flops(model: Mapping[str, Any], account: StepAccount) -> tuple[int, int]:
-    """FLOPs of a step, and those of them that were wasted.
-
-    Total: `linear_flops_per_row` for every fed row, plus `attention_flops_per_slot` for every slot that a query scans
-    ("per_token"; the second launch of the paper's kernel repeats work and is not counted again).
-    Wasted: rows of pads and of finished requests, dead slots, and all slots that pads' queries scan. Rejected drafts
-    are not waste: without them there is no speculation.
-
-    Returns:
-        (total, wasted); wasted <= total.
-    """
-    row, slot = linear_flops_per_row(model), attention_flops_per_slot(model)
-    rows, slots = account.input_rows, account.kv_slots_scanned["per_token"]
-    total = sum(rows.values()) * row + sum(slots.values()) * slot
-    return total, total - rows["useful"] * row - slots["useful"] * slot

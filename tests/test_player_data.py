@@ -30,6 +30,7 @@ from emssd.ui.player_data import (
     too_large,
 )
 from emssd.ui.token_text import visible
+from emssd.work import trace_work
 from tests.helpers import METHODS5, language_model, safe_prompt
 from tests.player_samples import SAMPLE_METHODS, cell_samples, invented_trace, random_prompts, random_trace
 from tests.test_cells import figure2
@@ -87,6 +88,20 @@ def test_counters_of_the_worked_example(method):
     assert pane["speed"][0] is None
     assert pane["baseline"] == "vs greedy, modelled for OPT-6.7B on A100 80 GB"
     assert (pane["agree"], pane["differs"]) == ([2, 7, 15], None)
+
+
+def test_flops_of_a_model_with_windows_are_those_of_its_windows():
+    """Row by row and layer by layer as `work` counts them; less than if every layer saw everything."""
+    trace = invented_trace("vanilla", [[5] * 12, [6] * 5], 12, 3, 2)
+    full = pane_of(trace)["counters"]
+    trace.model = {**trace.model, "layer_types": ["sliding_attention", "full_attention"], "sliding_window": 4}
+    cut = pane_of(trace)["counters"]
+    works = trace_work(trace)
+    assert cut["flops"][-1] == sum(work.flops() for work in works) < full["flops"][-1]
+    assert cut["flopsWasted"][-1] == sum(work.wasted_flops() for work in works) < full["flopsWasted"][-1]
+    assert [cut[name] for name in COUNTERS if "flops" not in name] == [
+        full[name] for name in COUNTERS if "flops" not in name
+    ]
 
 
 def test_counters_of_plain_decoding():

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from emssd.accounting import kv_bytes_per_slot, step_flops
+from emssd.accounting import kv_bytes_per_slot
 from emssd.cells import SUBSTEPS, num_slots
 from emssd.config import METHOD_TITLES
 from emssd.cost_model import PAPER_FIT, PAPER_FIT_SOURCE, CostModel
@@ -24,6 +24,7 @@ from emssd.ui.narration import narrations
 from emssd.ui.palette import LAYOUT_WORDS, player_palette
 from emssd.ui.player_rows import Words, encode_row, encode_tops
 from emssd.ui.token_text import visible
+from emssd.work import StepWork, trace_work
 
 MAX_ROWS = 16
 MAX_STEPS = 500
@@ -254,20 +255,22 @@ def _counters(trace: GenerationTrace, time: TimeSource) -> dict[str, list[float]
     """[steps] counts of the whole batch, cumulative over decode steps; prefill adds to none but `promptPads`."""
     columns: dict[str, list[float]] = {name: [] for name in COUNTERS}
     totals: dict[str, float] = dict.fromkeys(COUNTERS, 0)
+    work = iter(trace_work(trace))
     for step in trace.steps:
         if step.kind == "prefill":
             totals["promptPads"] = sum(row.next_slot - len(row.slots) for row in step.rows)
         else:
-            _add_step(totals, trace, step, time)
+            _add_step(totals, trace, step, next(work), time)
         for name in COUNTERS:
             columns[name].append(totals[name] if name != "ms" else round(totals[name], 6))
     return columns
 
 
-def _add_step(totals: dict[str, float], trace: GenerationTrace, step: StepTrace, time: TimeSource) -> None:
+def _add_step(
+    totals: dict[str, float], trace: GenerationTrace, step: StepTrace, work: StepWork, time: TimeSource
+) -> None:
     account = step.account
     rows, slots, launches = account.input_rows, account.kv_slots_scanned["per_token"], account.attention_launches
-    flops, wasted = step_flops(trace.model, account)
     totals["rowsUseful"] += rows["useful"]
     totals["rowsPad"] += rows["pad"]
     totals["rowsFinished"] += rows["finished"]
@@ -277,6 +280,6 @@ def _add_step(totals: dict[str, float], trace: GenerationTrace, step: StepTrace,
     totals["holes"] = account.holes_total
     starts = trace.steps[0].rows
     totals["slotsHeld"] = sum(row.next_slot - start.next_slot for row, start in zip(step.rows, starts, strict=True))
-    totals["flops"] += flops
-    totals["flopsWasted"] += wasted
+    totals["flops"] += work.flops()
+    totals["flopsWasted"] += work.wasted_flops()
     totals["ms"] += 1000 * time.step_seconds(step)
