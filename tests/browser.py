@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -107,59 +107,58 @@ def browser() -> Iterator[Any]:
 
 
 EMPTY = "about:blank"
-WINDOW = {"viewport": {"width": 1440, "height": 900}, "reduced_motion": "reduce"}
-CONTEXTS: WeakKeyDictionary[Any, dict[str, tuple[Any, list[Any]]]] = WeakKeyDictionary()
+WINDOW = {"viewport": {"width": 1440, "height": 900}, "color_scheme": "light", "reduced_motion": "reduce"}
+CONTEXTS: WeakKeyDictionary[Any, dict[bool, tuple[Any, list[Any]]]] = WeakKeyDictionary()
 
 
 @contextmanager
-def empty_page(browser: Any, **settings: Any) -> Iterator[Any]:
-    """A page with these settings and nothing in it.
+def empty_page(browser: Any, offline: bool = False, **window: Any) -> Iterator[Any]:
+    """A page with nothing in it, in a window with these settings.
 
     A window costs more than what is opened in it, and a fresh context fetches and compiles all scripts again: pages
     are emptied and used again, and a context stays. A page whose test failed is not used again.
     """
-    settings = WINDOW | settings
-    contexts, key = CONTEXTS.setdefault(browser, {}), repr(sorted(settings.items()))
-    if key not in contexts:
-        contexts[key] = (browser.new_context(**settings), [])
-        contexts[key][0].set_default_timeout(30_000)
-    context, idle = contexts[key]
+    contexts = CONTEXTS.setdefault(browser, {})
+    if offline not in contexts:
+        contexts[offline] = (browser.new_context(offline=offline), [])
+        contexts[offline][0].set_default_timeout(30_000)
+    context, idle = contexts[offline]
     page = idle.pop() if idle else context.new_page()
     try:
+        set_up_window(page, **WINDOW | window)
         yield page
     except BaseException:
         page.close()
         raise
     if not page.is_closed():
-        empty(page, settings)
+        page.goto(EMPTY)
+        page.mouse.move(0, 0)
         idle.append(page)
 
 
-def empty(page: Any, settings: dict[str, Any]) -> None:
-    """Leave what is open, and take back what a test may have changed on the window."""
-    page.goto(EMPTY)
-    page.mouse.move(0, 0)
-    page.set_viewport_size(settings["viewport"])
-    page.emulate_media(
-        color_scheme=settings.get("color_scheme", "light"), reduced_motion=settings.get("reduced_motion")
-    )
+def set_up_window(page: Any, viewport: dict[str, int], **media: str) -> None:
+    page.set_viewport_size(viewport)
+    page.emulate_media(**media)
 
 
 class Witness:
     """What a page and its pop-ups say on the console, and what they ask for."""
 
     def __init__(self, page: Any) -> None:
-        self.complaints: list[str] = []
+        self.words: list[str] = []  # all that was said
+        self.complaints: list[str] = []  # errors and warnings
         self.asked: list[str] = []
         self.page, self.popups = page, []
         self.heard = {"console": self.said, "pageerror": self.failed, "request": self.requested, "popup": self.opened}
         self.listen(page)
 
     def said(self, message: Any) -> None:
+        self.words.append(message.text)
         if message.type in ("error", "warning"):
             self.complaints.append(message.text)
 
     def failed(self, error: Any) -> None:
+        self.words.append(str(error))
         self.complaints.append(str(error))
 
     def requested(self, request: Any) -> None:
@@ -239,6 +238,14 @@ def wait_for_player(page: Any) -> None:
     page.wait_for_function(SETTLED)
 
 
+def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    """While the page is put together anew, the player may be away for a moment."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
 def player(page: Any) -> Any:
     return page.get_by_test_id("player")
 
@@ -273,25 +280,32 @@ def counters(page: Any, pane: str) -> dict[str, float]:
     return dict(boxes.evaluate_all("boxes => boxes.map(box => [box.dataset.counter, +box.dataset.value])"))
 
 
-PICTURE = """root => {
+# A number for what a canvas shows, 0 for nothing.
+HASH = """(canvas) => {
   const scratch = window.scratch ||= document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-  const hash = (canvas) => {
-    const { width, height } = canvas;
-    if (!width || !height) return 0;
-    const { canvas: paper } = scratch;
-    if (paper.width < width) paper.width = width;
-    if (paper.height < height) paper.height = height;
-    scratch.clearRect(0, 0, width, height);
-    scratch.drawImage(canvas, 0, 0);
-    const numbers = new Uint32Array(scratch.getImageData(0, 0, width, height).data.buffer);
-    let value = 2166136261;
-    for (const number of numbers) value = Math.imul(value ^ number, 16777619);
-    return value >>> 0;
-  };
+  const { width, height } = canvas;
+  if (!width || !height) return 0;
+  const { canvas: paper } = scratch;
+  if (paper.width < width) paper.width = width;
+  if (paper.height < height) paper.height = height;
+  scratch.clearRect(0, 0, width, height);
+  scratch.drawImage(canvas, 0, 0);
+  const numbers = new Uint32Array(scratch.getImageData(0, 0, width, height).data.buffer);
+  let value = 2166136261;
+  for (const number of numbers) value = Math.imul(value ^ number, 16777619);
+  return value >>> 0;
+}"""
+
+PICTURE = (
+    """root => {
+  const hash = """
+    + HASH
+    + """;
   return [...root.querySelectorAll(".pane")].map((pane) => (
     { canvases: [...pane.querySelectorAll("canvas")].map(hash), words: pane.innerText }
   ));
 }"""
+)
 
 
 def picture(page: Any) -> list[dict[str, Any]]:

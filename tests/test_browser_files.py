@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import time
 from pathlib import Path
 
 import pytest
@@ -28,18 +27,19 @@ from tests.browser import (
     upload,
     visitor,
     wait_for_player,
+    wait_until,
     watched_page,
 )
 from tests.recorded import hostile_trace
 
 pytestmark = in_browser
-ALLOWED = {"permissions": ["clipboard-read", "clipboard-write"]}
 
 
 @pytest.mark.parametrize("preset", ["figure2", "slow-row"])
 def test_a_copied_link_brings_back_the_view(browser, server, preset):
     address = f"?preset={preset}&left=packed-input&right=ragged-cache&step=2&sub=verify"
-    with exploring(browser, server, address, **ALLOWED) as page:
+    with exploring(browser, server, address) as page:
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
         slot = player(page).evaluate("root => root.player.panes[0].run.at(2, 1).start")
         page.mouse.click(*place_of(page, 0, **cell(1, slot)))
         page.mouse.move(5, 5)
@@ -48,6 +48,7 @@ def test_a_copied_link_brings_back_the_view(browser, server, preset):
         page.get_by_role("button", name="Copy a link to this view").click()
         page.get_by_text("The link to this view is in the clipboard.").wait_for()
         link = page.evaluate("navigator.clipboard.readText()")
+        page.context.clear_permissions()
         assert link.startswith(f"{server.url}/?")
         assert sorted(link.split("?")[1].split("&")) == sorted(
             [
@@ -61,7 +62,7 @@ def test_a_copied_link_brings_back_the_view(browser, server, preset):
             ]
         )
         card, looks = page.locator(".card:visible").inner_text(), picture(page)
-    with visitor(browser, link, **ALLOWED) as again:
+    with visitor(browser, link) as again:
         wait_for_player(again)
         again.mouse.move(5, 5)
         assert state(again) == ("2", "commit")
@@ -88,14 +89,6 @@ def test_a_broken_address_is_said_and_the_page_opens(browser, server, query_stri
         assert page.get_by_test_id("stAlert").count() == notices
         for notice in page.get_by_test_id("stAlert").all_inner_texts():
             assert "The address" in notice
-
-
-def wait_until(condition, seconds: float = 10) -> None:
-    """While the page is put together anew, the player may be away for a moment."""
-    until = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < until
-        time.sleep(0.2)
 
 
 def saved(page, label: str) -> tuple[str, bytes]:
@@ -132,7 +125,7 @@ def test_everything_that_is_saved_can_be_used(browser, server, tmp_path):
         press(page, "End")
         assert state(page) == ("2", "commit")
         assert [pane["words"] for pane in picture(page)] == [pane["words"] for pane in picture_of_app]
-    assert witness.complaints == []
+    assert witness.words == []
     assert witness.asked == [(tmp_path / name).as_uri()]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,8 @@ from tests.browser import (
     press,
     state,
     visiting,
+    wait_for_player,
+    wait_until,
 )
 
 pytestmark = in_browser
@@ -115,8 +118,9 @@ def test_everything_drawn_is_also_text(browser, server):
         assert live.get_attribute("aria-live") == "polite"
         said = []
         for _ in range(6):
+            before = live.text_content()
             press(page, "Shift+ArrowRight")
-            page.wait_for_timeout(450)
+            wait_until(lambda before=before: live.text_content() != before)
             said.append(live.text_content())
             for side in ("left", "right"):
                 story = page.get_by_test_id(f"pane-{side}").locator(".story").inner_text()
@@ -144,26 +148,33 @@ OVERFLOW = """() => {
 }"""
 
 
-@pytest.mark.parametrize("place", ["figure2", "copy-rich", "Compare", "Run live"])
-def test_no_page_scrolls_sideways(browser, server, place):
-    with exploring(browser, server, f"?preset={'copy-rich' if place == 'copy-rich' else 'figure2'}") as page:
-        explore = place in ("figure2", "copy-rich")
-        if not explore:
-            page.get_by_role("link", name=place).click()
-            page.get_by_text("Input rows by kind" if place == "Compare" else "Nothing has been decoded yet.").wait_for()
-        for width in WIDTHS:
-            page.set_viewport_size({"width": width, "height": 900})
-            page.wait_for_timeout(500)
-            assert page.evaluate(OVERFLOW) == [], width
-            if not explore:
-                continue
-            panes = [page.get_by_test_id(f"pane-{side}").bounding_box() for side in ("left", "right")]
-            stacked = panes[1]["y"] >= panes[0]["y"] + panes[0]["height"]
-            assert stacked == (width == 1024)
-            assert panes[0]["width"] == panes[1]["width"]
-            assert panes[1]["x"] + panes[1]["width"] - panes[0]["x"] <= 1920
-            for pane in page.locator(".pane").all():
-                assert pane.evaluate("each => each.scrollWidth - each.clientWidth") <= 0, width
+def test_no_page_scrolls_sideways(browser, server):
+    with exploring(browser, server) as page:
+        for place in ("figure2", "copy-rich", "Compare", "Run live"):
+            if place == "copy-rich":
+                page.goto(f"{server.url}/?preset=copy-rich")
+                wait_for_player(page)
+            elif place != "figure2":
+                page.get_by_role("link", name=place).click()
+                shown = "Input rows by kind" if place == "Compare" else "Nothing has been decoded yet."
+                page.get_by_text(shown).wait_for()
+            for width in WIDTHS:
+                page.set_viewport_size({"width": width, "height": 900})
+                page.wait_for_timeout(500)
+                assert page.evaluate(OVERFLOW) == [], (place, width)
+                if place in ("figure2", "copy-rich"):
+                    check_panes(page, width)
+
+
+def check_panes(page, width: int) -> None:
+    """Side by side where there is room, of one width, and nothing in them is too wide."""
+    panes = [page.get_by_test_id(f"pane-{side}").bounding_box() for side in ("left", "right")]
+    stacked = panes[1]["y"] >= panes[0]["y"] + panes[0]["height"]
+    assert stacked == (width == 1024)
+    assert panes[0]["width"] == panes[1]["width"]
+    assert panes[1]["x"] + panes[1]["width"] - panes[0]["x"] <= 1920
+    for pane in page.locator(".pane").all():
+        assert pane.evaluate("each => each.scrollWidth - each.clientWidth") <= 0, width
 
 
 PIXELS = """(root, [item, x, y]) => {
@@ -182,6 +193,10 @@ def rgb(colour: str) -> list[int]:
     return [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
 
 
+def shows(page, item: dict, colour: list[int]) -> bool:
+    return player(page).evaluate(PIXELS, [item, 0.9, 0.15]) == colour
+
+
 def css_rgb(colour: str) -> str:
     return "rgb({}, {}, {})".format(*rgb(colour))
 
@@ -192,11 +207,9 @@ def test_both_schemes_are_painted_in_the_palette(browser, server, scheme):
     with exploring(browser, server, "?step=2&sub=commit", color_scheme=scheme) as page:
         for now in (scheme, other[scheme]):  # also when the scheme changes while the page is open
             page.emulate_media(color_scheme=now)
-            page.wait_for_timeout(800)
             place = ("light", "dark").index(now)
             for name, item in (("prompt", cell(0, 0)), ("accepted", cell(1, 10))):
-                found = player(page).evaluate(PIXELS, [item, 0.9, 0.15])
-                assert found == rgb(getattr(PHASES[name], now)[0]), (now, name)
+                wait_until(partial(shows, page, item, rgb(getattr(PHASES[name], now)[0])))
             panel = page.get_by_test_id("pane-left").evaluate("pane => getComputedStyle(pane).backgroundColor")
             assert panel == css_rgb(CHROME["panel"][place])
             assert page.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor") == css_rgb(

@@ -71,6 +71,20 @@ def observed_steps(page, milliseconds: int) -> list[tuple[float, str, str]]:
     return [tuple(each) for each in player(page).evaluate(script, milliseconds)]
 
 
+def wait_in_player(page, condition: str) -> None:
+    """Until a condition on `player` comes true, for ten seconds."""
+    script = """(root) => new Promise((done, failed) => {
+      const until = performance.now() + 10000, { player } = root;
+      const look = () => {
+        if (CONDITION) done();
+        else if (performance.now() > until) failed(new Error("CONDITION did not come true"));
+        else requestAnimationFrame(look);
+      };
+      look();
+    })"""
+    player(page).evaluate(script.replace("CONDITION", condition))
+
+
 def set_speed(page, speed: str) -> None:
     page.get_by_role("button", name="Speed", exact=True).click()
     page.get_by_role("radio", name=speed, exact=True).check()
@@ -134,7 +148,7 @@ def test_the_end_of_a_motion_is_the_state_itself(browser, server):
         moved = {}
         for place in all_places(3)[1:]:
             press(page, "Shift+ArrowRight")
-            page.wait_for_timeout(450)
+            wait_in_player(page, "!player.links.running.size && !player.links.frame")
             moved[name(place)] = picture(page)
         page.emulate_media(reduced_motion="reduce")
         assert player(page).evaluate(WALK, [all_places(3)[:0:-1], list(moved)]) == moved
@@ -317,11 +331,11 @@ def test_events_and_breakpoints(browser, server):
         assert state(page) == ("2", "commit")
         set_speed(page, "8×")
         press(page, "Home", " ")
-        page.wait_for_timeout(1500)
+        wait_in_player(page, "!player.playing")
         assert state(page) == ("1", "commit")  # play stopped there
         assert page.get_by_role("button", name="Play", exact=True).is_visible()
         press(page, " ")
-        page.wait_for_timeout(1500)
+        wait_in_player(page, "!player.playing")
         assert state(page) == ("2", "commit")
 
 

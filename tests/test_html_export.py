@@ -7,8 +7,11 @@ import hashlib
 import html
 import json
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +23,7 @@ from emssd.ui.html_export import notebook_html, row_titles, side_by_side, standa
 from emssd.ui.player_assets import UI_ASSETS, script, styles
 from emssd.ui.player_data import MAX_STEPS, Pane, measured, player_data
 from emssd.ui.token_text import visible
+from tests.browser import Witness, watched_page
 from tests.recorded import HOSTILE, RECORDED, hostile_trace, recorded, scripted_run
 
 TAGS = ["html", "head", "meta", "meta", "meta", "title", "link", "style", "body", "header", "h1", "p", "div",
@@ -289,16 +293,12 @@ def test_reading_and_showing_a_trace_loads_neither_torch_nor_streamlit(tmp_path)
 # --- in a browser --------------------------------------------------------------------------------------------------
 
 
-def opened(browser, path: Path, scheme: str = "light", query: str = ""):
-    """The page from the file system, offline; what it asked for and complained about is kept on it."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, color_scheme=scheme, offline=True)
-    page = context.new_page()
-    page.complaints, page.asked = [], []
-    page.on("console", lambda message: page.complaints.append(message.text) if message.type != "log" else None)
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
-    page.on("request", lambda request: page.asked.append(request.url))
-    page.goto(path.as_uri() + query)
-    return page
+@contextmanager
+def opened(browser, path: Path, scheme: str = "light", query: str = "") -> Iterator[tuple[Any, Witness]]:
+    """The page from the file system, offline, and the witness of what it asks for and complains about."""
+    with watched_page(browser, offline=True, color_scheme=scheme, reduced_motion="no-preference") as (page, witness):
+        page.goto(path.as_uri() + query)
+        yield page, witness
 
 
 def ready(place) -> None:
@@ -311,30 +311,29 @@ def test_a_file_plays_offline(browser, tmp_path, scheme):
     traces = {name: scripted_run(name) for name in ("greedy", "vanilla", "ems-sd")}
     path = tmp_path / "page.html"
     path.write_text(standalone_from_traces(traces, ["vanilla", "ems-sd"], ["a", "b"], "Example"), encoding="utf-8")
-    page = opened(browser, path, scheme)
-    ready(page)
-    player = page.get_by_test_id("player")
-    assert player.get_attribute("data-steps") == str(len(traces["vanilla"].steps))
-    for pane, method in (("pane-left", "vanilla"), ("pane-right", "ems-sd")):
-        assert page.get_by_test_id(pane).get_attribute("data-method") == method
-    player.focus()
-    player.press("Home")
-    assert player.get_attribute("data-step") == "0"
-    before = (player.get_attribute("data-step"), player.get_attribute("data-substep"))
-    player.press("ArrowRight")
-    assert (player.get_attribute("data-step"), player.get_attribute("data-substep")) != before
-    player.press("End")
-    assert player.get_attribute("data-step") == str(len(traces["vanilla"].steps) - 1)
-    page.wait_for_timeout(600)  # the address is written when the reader rests
-    drawn = page.locator(".pane canvas").first.evaluate(
-        "node => new Set(node.getContext('2d').getImageData(0, 0, node.width, node.height).data).size"
-    )
-    assert drawn > 5
-    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(14, 17, 23)"}[scheme]
-    assert page.complaints == []
-    assert page.asked == [path.as_uri()]
-    page.context.close()
+    with opened(browser, path, scheme) as (page, witness):
+        ready(page)
+        player = page.get_by_test_id("player")
+        assert player.get_attribute("data-steps") == str(len(traces["vanilla"].steps))
+        for pane, method in (("pane-left", "vanilla"), ("pane-right", "ems-sd")):
+            assert page.get_by_test_id(pane).get_attribute("data-method") == method
+        player.focus()
+        player.press("Home")
+        assert player.get_attribute("data-step") == "0"
+        before = (player.get_attribute("data-step"), player.get_attribute("data-substep"))
+        player.press("ArrowRight")
+        assert (player.get_attribute("data-step"), player.get_attribute("data-substep")) != before
+        player.press("End")
+        assert player.get_attribute("data-step") == str(len(traces["vanilla"].steps) - 1)
+        page.wait_for_timeout(600)  # the address is written when the reader rests
+        drawn = page.locator(".pane canvas").first.evaluate(
+            "node => new Set(node.getContext('2d').getImageData(0, 0, node.width, node.height).data).size"
+        )
+        assert drawn > 5
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(14, 17, 23)"}[scheme]
+        assert witness.words == []
+        assert witness.asked == [path.as_uri()]
 
 
 @pytest.mark.browser
@@ -351,17 +350,16 @@ def test_a_file_plays_offline(browser, tmp_path, scheme):
 def test_the_address_says_where_to_open(browser, tmp_path, query, place):
     path = tmp_path / "page.html"
     path.write_text(standalone_html(page_data(scripted_run("vanilla")), "x"), encoding="utf-8")
-    page = opened(browser, path, query=query)
-    ready(page)
-    player = page.get_by_test_id("player")
-    assert (player.get_attribute("data-step"), player.get_attribute("data-substep")) == place
-    player.focus()
-    player.press("Home")
-    page.wait_for_timeout(600)
-    if page.url != path.as_uri() + query:  # where the browser lets a file change its address
-        assert "step=0" in page.url
-    assert page.complaints == []
-    page.context.close()
+    with opened(browser, path, query=query) as (page, witness):
+        ready(page)
+        player = page.get_by_test_id("player")
+        assert (player.get_attribute("data-step"), player.get_attribute("data-substep")) == place
+        player.focus()
+        player.press("Home")
+        page.wait_for_timeout(600)
+        if page.url != path.as_uri() + query:  # where the browser lets a file change its address
+            assert "step=0" in page.url
+        assert witness.words == []
 
 
 @pytest.mark.browser
@@ -369,24 +367,22 @@ def test_hostile_texts_do_nothing_in_a_browser(browser, tmp_path):
     trace = hostile_trace("vanilla")
     trace.model["name"] = HOSTILE[1]
     path = tmp_path / "page.html"
-    page = None
     for titles in (HOSTILE[:2], HOSTILE[2:4]):
         path.write_text(standalone_html(page_data(trace, titles), HOSTILE[2]), encoding="utf-8")
-        page = opened(browser, path)
-        ready(page)
-        player = page.get_by_test_id("player")
-        player.focus()
-        for _ in range(30):
-            player.press("ArrowRight")
-        page.locator(".pane canvas").first.hover()
-        page.wait_for_timeout(300)
-        assert page.evaluate("window.hit") is None
-        assert page.locator("img, .player script, .player b > b").count() == 0
-        assert page.locator("header *").count() == 2
-        assert page.locator("script").count() == 2
-        assert page.complaints == []
-        assert page.asked == [path.as_uri()]
-        page.context.close()
+        with opened(browser, path) as (page, witness):
+            ready(page)
+            player = page.get_by_test_id("player")
+            player.focus()
+            for _ in range(30):
+                player.press("ArrowRight")
+            page.locator(".pane canvas").first.hover()
+            page.wait_for_timeout(300)
+            assert page.evaluate("window.hit") is None
+            assert page.locator("img, .player script, .player b > b").count() == 0
+            assert page.locator("header *").count() == 2
+            assert page.locator("script").count() == 2
+            assert witness.words == []
+            assert witness.asked == [path.as_uri()]
 
 
 @pytest.mark.browser
@@ -395,12 +391,11 @@ def test_the_policy_stops_a_script_that_was_added(browser, tmp_path):
     path = tmp_path / "page.html"
     added = '<script>window.hit = 1</script><img src="https://example.invalid/x" onerror="window.hit = 1"></body>'
     path.write_text(text.replace("</body>", added), encoding="utf-8")
-    page = opened(browser, path)
-    ready(page)
-    page.wait_for_timeout(300)
-    assert page.evaluate("window.hit") is None
-    assert any("Content Security Policy" in complaint for complaint in page.complaints)
-    page.context.close()
+    with opened(browser, path) as (page, witness):
+        ready(page)
+        page.wait_for_timeout(300)
+        assert page.evaluate("window.hit") is None
+        assert any("Content Security Policy" in complaint for complaint in witness.complaints)
 
 
 @pytest.mark.browser
@@ -408,12 +403,11 @@ def test_the_frame_of_a_notebook_plays(browser, tmp_path):
     path = tmp_path / "notebook.html"
     shown = notebook_html(scripted_run("vanilla"), scripted_run("ems-sd"))
     path.write_text(f"<!doctype html><meta charset=utf-8><title>notebook</title>{shown}", encoding="utf-8")
-    page = opened(browser, path)
-    ready(page.frame_locator("iframe"))
-    player = page.frame_locator("iframe").get_by_test_id("player")
-    player.focus()
-    player.press("End")
-    page.wait_for_timeout(600)
-    assert player.get_attribute("data-step") == str(len(scripted_run("vanilla").steps) - 1)
-    assert page.complaints == []
-    page.context.close()
+    with opened(browser, path) as (page, witness):
+        ready(page.frame_locator("iframe"))
+        player = page.frame_locator("iframe").get_by_test_id("player")
+        player.focus()
+        player.press("End")
+        page.wait_for_timeout(600)
+        assert player.get_attribute("data-step") == str(len(scripted_run("vanilla").steps) - 1)
+        assert witness.words == []

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from emssd.ui.library import load_preset
@@ -14,8 +16,9 @@ PURE = ("player_cells.js", "player_clock.js", "player_describe.js", "player_focu
 
 pytestmark = pytest.mark.browser
 
-COMPARE = """samples => {
-  const wrong = [];
+# Arguments are given as text: playwright takes a second for some thousand numbers.
+COMPARE = """text => {
+  const samples = JSON.parse(text), wrong = [];
   let compared = 0;
   samples.forEach(({ data, cells }, number) => {
     const run = decodePane(data.panes[0]);
@@ -49,7 +52,7 @@ def page(browser):
 
 def test_every_cell_is_what_python_says(page):
     samples = cell_samples(25, seed=11)
-    found = page.evaluate(COMPARE, samples)
+    found = page.evaluate(COMPARE, json.dumps(samples))
     assert found["wrong"] == []
     assert found["compared"] > 30_000
 
@@ -58,7 +61,9 @@ def evaluated(page, data: dict, body: str):
     """What a function body gives for player data, with `panes` as the player has them."""
     start = "panes = data.panes.map((p, index) => ({...p, index, run: decodePane(p), last: p.steps.length - 1}))"
     return page.evaluate(
-        f"data => {{ const {start}; for (const p of panes) p.events = eventsOf(p.run, p); {body} }}", data
+        f"text => {{ const data = JSON.parse(text), {start};"
+        f" for (const p of panes) p.events = eventsOf(p.run, p); {body} }}",
+        json.dumps(data),
     )
 
 

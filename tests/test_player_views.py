@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from random import Random
 
@@ -11,14 +12,22 @@ from emssd.ui.html_export import standalone_html
 from emssd.ui.library import load_preset
 from emssd.ui.narration import narrations, plain_text
 from emssd.ui.player_data import Pane, player_data
+from tests.browser import HASH
 from tests.player_samples import invented_trace, random_trace
 
 pytestmark = pytest.mark.browser
 
-PICTURES = """places => places.map(([step, sub]) => {
-  player.go(step, sub);
-  return player.panes.flatMap((pane) => pane.view.canvases.map(({ canvas }) => canvas.toDataURL())).join();
-})"""
+PICTURES = (
+    """places => {
+  const hash = """
+    + HASH
+    + """;
+  return places.map(([step, sub]) => {
+    player.go(step, sub);
+    return player.panes.flatMap((pane) => pane.view.canvases.map(({ canvas }) => hash(canvas))).join();
+  });
+}"""
+)
 
 # Every item that the grid, the fed tokens and the text have at a place, and what is hit in the middle of its box.
 HITS = """([step, sub]) => {
@@ -31,15 +40,14 @@ HITS = """([step, sub]) => {
       for (let n = 0; n < textLength(pane, row); n++) items.push({ kind: "text", row, n });
     }
     for (const { row, index } of queriesAt(run, step)) items.push({ kind: "query", row, index });
+    const { node } = pane, outer = node.getBoundingClientRect();
+    const canvases = view.canvases.map(({ canvas }) => [canvas, canvas.getBoundingClientRect()]);
     for (const item of items) {
-      const box = view.box(item), { node } = pane, outer = node.getBoundingClientRect();
+      const box = view.box(item);
       if (!box) continue;
       const x = outer.left + node.clientLeft + box.x + box.w / 2, y = outer.top + node.clientTop + box.y + box.h / 2;
-      const canvas = view.canvases.map((each) => each.canvas).find((each) => {
-        const at = each.getBoundingClientRect();
-        return x >= at.left && x < at.right && y >= at.top && y < at.bottom;
-      });
-      const at = canvas.getBoundingClientRect(), hit = view.hit(canvas, x - at.left, y - at.top);
+      const [canvas, at] = canvases.find(([, at]) => x >= at.left && x < at.right && y >= at.top && y < at.bottom);
+      const hit = view.hit(canvas, x - at.left, y - at.top);
       count[item.kind]++;
       if (!sameItem(hit, item)) missed.push([item, hit]);
     }
@@ -57,8 +65,8 @@ LAYOUT = """places => places.map(([step, sub]) => {
 })"""
 
 # Queries whose reads are lit at "attend", of a run that has no page.
-NARRATED = """data => {
-  const run = decodePane(data.panes[0]);
+NARRATED = """text => {
+  const data = JSON.parse(text), run = decodePane(data.panes[0]);
   return Array.from({ length: run.steps - 1 }, (_, n) => narratedQuery(run, n + 1));
 }"""
 
@@ -198,7 +206,7 @@ def test_attend_lights_up_the_query_that_is_told_of(small):
     for number in range(12):
         trace = random_trace(number, seed=4)
         data = player_data([Pane(trace, trace.method)], [f"row {row}" for row in range(len(trace.rows))])
-        queries, told = small.evaluate(NARRATED, data), narrations(trace)
+        queries, told = small.evaluate(NARRATED, json.dumps(data)), narrations(trace)
         for step, query in zip(trace.steps[1:], queries, strict=True):
             said = plain_text(told[step.index][3])
             if query is None:
