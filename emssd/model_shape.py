@@ -16,7 +16,8 @@ class ModelShape:
         experts, experts_per_token: of a mixture; 0 of a dense model.
         positions: longest context; 0 where it is not known.
         bytes_per_value: size of one cached number.
-        windows: [layers] tokens that a query of the layer sees, itself included; None: all of them.
+        windows: [layers] tokens that a query of the layer sees, itself included, None: all of them; empty where no
+            layer has a window.
         measured_linear_weights, measured_head_weights: counted on the model's modules, for one fed row: linear layers
             without the LM head, and the LM head; 0 where only sizes are known.
         measured_expert_weights: of one expert, in all layers together; 0 where it is not known.
@@ -139,10 +140,9 @@ class ModelShape:
 
 
 def _windows(model: Mapping[str, Any]) -> tuple[int | None, ...]:
-    window, layers = model.get("sliding_window"), model["layers"]
+    window, kinds = model.get("sliding_window"), model.get("layer_types")
     if isinstance(window, bool) or not isinstance(window, int) or window < 1:
-        return (None,) * layers
-    kinds = model.get("layer_types")
-    if not isinstance(kinds, list) or len(kinds) != layers:
-        return (None,) * layers
+        return ()
+    if not isinstance(kinds, list) or len(kinds) != model["layers"] or "sliding_attention" not in kinds:
+        return ()
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)

@@ -21,7 +21,10 @@ MODEL_TEXTS = ("name", "architecture", "dtype", "device")
 MODEL_COUNTS = ("parameters", "layers", "heads", "kv_heads", "head_dim", "hidden", "vocab")
 FINISH_REASONS = ("eos", "length", "context", None)
 MODEL_OPTIONAL_COUNTS = ("context_length", "pad_token_id")
-MODEL_INNER_SIZES = ("value_head_dim", "intermediate", "expert_intermediate", "experts", "experts_per_token")
+MODEL_INNER_SIZES = (
+    *("value_head_dim", "intermediate", "expert_intermediate", "experts", "experts_per_token", "sliding_window"),
+    *("linear_weights_per_row", "head_weights", "expert_weights"),
+)
 NEXT_KINDS = ("bonus", "recovered", "plain", None)
 # What is derived from a trace (FLOPs, sums of seconds) must stay a finite number.
 MAX_COUNT = 2**63 - 1

@@ -100,7 +100,7 @@ def step_work(shape: ModelShape, plan: StepPlan, account: StepAccount) -> StepWo
 def trace_work(trace: GenerationTrace) -> list[StepWork]:
     """FLOPs and bytes of each decode step of a trace, from its rows and the model's sizes in it."""
     shape = ModelShape.from_trace(trace.model)
-    plans = trace_plans(trace, with_masks=any(shape.windows))
+    plans = trace_plans(trace, with_masks=bool(shape.windows))
     return [step_work(shape, plan, step.account) for step, plan in plans if step.kind == "decode"]
 
 
@@ -162,7 +162,7 @@ def _written(plan: StepPlan) -> Kinds:
 def _scans(shape: ModelShape, plan: StepPlan) -> dict[str, Kinds]:
     """Slots by scan ("per_token", "varlen", "rectangular") and kind, summed over layers."""
     totals = {scan: dict.fromkeys(SCAN_KINDS, 0) for scan in (*ATTENTION_MODES, "rectangular")}
-    for window, layers in Counter(shape.windows or (None,) * shape.layers).items():
+    for window, layers in (Counter(shape.windows) or {None: shape.layers}).items():
         for row in plan.live:
             if not row.num_fed:
                 continue

@@ -143,14 +143,16 @@ def test_windows_are_those_of_the_layers():
         "random-mistral": (8, 8),
         "random-gemma3": (8, None),
         "random-gpt-oss": (8, None),
-        "random-llama": (None, None),
+        "random-llama": (),
     }
     for name, right in windows.items():
         assert ModelShape.from_trace(language_model(name).description()).windows == right
-    full = (None,) * 32
-    assert ModelShape.from_trace(OPT_6_7B).windows == full
+    assert ModelShape.from_trace(OPT_6_7B).windows == ()
+    alternating = {**OPT_6_7B, "layers": 3, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]}
+    assert ModelShape.from_trace({**alternating, "sliding_window": 8}).windows == (8, None, 8)
+    assert ModelShape.from_trace({**OPT_6_7B, "layers": 2**63 - 1}).windows == ()
     odd = ({"sliding_window": "8"}, {"sliding_window": True}, {"sliding_window": 8}, {"sliding_window": 0})
-    assert all(ModelShape.from_trace({**OPT_6_7B, "layer_types": ["sliding_attention"], **each}).windows == full
+    assert all(ModelShape.from_trace({**OPT_6_7B, "layer_types": ["sliding_attention"], **each}).windows == ()
                for each in odd)  # fmt: skip
 
 

@@ -322,6 +322,15 @@ def test_dead_slots_in_a_window_need_positions():
     assert row_scans(plan.rows[1], None)["varlen"] == {"useful": 4, "prompt_pad": 6, "hole": 0, "pad_query": 0}
 
 
+def test_sizes_from_elsewhere_can_be_as_large_as_a_trace_may_hold():
+    trace = figure2("vanilla")
+    trace.model, kept = {**trace.model, "layers": 2**63 - 1}, trace.model
+    huge, small = trace_work(trace), kept
+    trace.model = kept
+    pairs = huge[0].attention_flops["causal"]["useful"]
+    assert pairs == 66 * 2 * (2**63 - 1) * small["heads"] * 2 * small["head_dim"]
+
+
 def test_prefill_asks_the_head_for_one_row_of_each_prompt():
     plan = prefill_plan([(0, 0, [1, 2, 3]), (1, 0, [4, 5])])
     work = step_work(SHAPE, plan, step_account(plan, 40, 0))
