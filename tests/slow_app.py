@@ -1,4 +1,7 @@
-"""The app with steps that take a while, and the number of live runs on the page: for tests of what ends a run."""
+"""The app, where a run without drafts takes a while for each step, and the number of live runs on the page.
+
+For tests of what ends a run; the others of Run live use it too, so that torch is loaded by one server.
+"""
 
 import runpy
 import threading
@@ -14,7 +17,8 @@ if not hasattr(LiveRun, "quick_next"):
     LiveRun.quick_next = LiveRun._next
 
     def slow_next(run, generation):
-        time.sleep(STEP_SECONDS)
+        if not run.request.num_draft_tokens:
+            time.sleep(STEP_SECONDS)
         return run.quick_next(generation)
 
     LiveRun._next = slow_next

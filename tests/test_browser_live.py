@@ -31,6 +31,14 @@ OWN = "the cat sat on the mat and the cat sat\n\none two three one two three one
 HOSTILE = "<script>window.hit = 1</script>\n\n<img src=x onerror='window.hit = 1'> \u202eevil"
 
 
+@pytest.fixture(scope="module")
+def live_server(tmp_path_factory):
+    server = Server(tmp_path_factory.mktemp("live") / "log.txt", "tests/slow_app.py", PYTHONPATH=".")
+    yield server
+    server.stop()
+    server.check_log()
+
+
 def set_up(page, own: str = OWN, tokens: int = 12, drafts: int | None = None) -> None:
     page.get_by_role("button", name="Run", exact=True).wait_for()
     choose(page, "Model", "random-llama")
@@ -65,8 +73,8 @@ def saved_trace(page, label: str) -> GenerationTrace:
     return GenerationTrace.from_json(Path(download.value.path()).read_text())
 
 
-def test_a_whole_run(browser, server):
-    with visiting(browser, server, "Run live") as page:
+def test_a_whole_run(browser, live_server):
+    with visiting(browser, live_server, "Run live") as page:
         page.get_by_text("Nothing has been decoded yet.").wait_for()
         set_up(page)
         run(page)
@@ -85,9 +93,9 @@ def test_a_whole_run(browser, server):
         press(page, "ArrowRight")
         assert panes_at(page) == [state(page)[0]] * 2
         assert set(counters(page, "left")) == {"input-rows", "kv-slots", "holes", "flops-wasted", "measured-time"}
-        page.wait_for_timeout(1500)
+        page.wait_for_timeout(1000)
         runs = run_count(page)
-        page.wait_for_timeout(2500)
+        page.wait_for_timeout(2000)  # some polls of a small run
         assert run_count(page) == runs  # nothing polls any more
         trace = saved_trace(page, "EMS-SD (JSON)")
         assert (trace.method, len(trace.rows)) == ("ems-sd", 2)
@@ -108,8 +116,8 @@ def test_a_whole_run(browser, server):
         page.get_by_text("2 of your prompts on random-llama, run here.").wait_for()
 
 
-def test_hostile_prompts_stay_text(browser, server):
-    with visiting(browser, server, "Run live") as page:
+def test_hostile_prompts_stay_text(browser, live_server):
+    with visiting(browser, live_server, "Run live") as page:
         set_up(page, own=HOSTILE)
         run(page)
         wait_for_state(page, "finished")
@@ -119,9 +127,9 @@ def test_hostile_prompts_stay_text(browser, server):
         assert page.locator("img[src=x]").count() == 0
 
 
-def test_two_visitors_at_once_get_what_each_would_get_alone(browser, server):
+def test_two_visitors_at_once_get_what_each_would_get_alone(browser, live_server):
     owns = ("a quick brown fox and a quick brown fox\n\nzebra zebra zebra", "one two three one two three one two")
-    with visiting(browser, server, "Run live") as first, visiting(browser, server, "Run live") as second:
+    with visiting(browser, live_server, "Run live") as first, visiting(browser, live_server, "Run live") as second:
         for page, own in zip((first, second), owns, strict=True):
             set_up(page, own=own, tokens=100)
         for page in (first, second):
@@ -146,20 +154,12 @@ def test_two_visitors_at_once_get_what_each_would_get_alone(browser, server):
         assert all(shared)
 
 
-@pytest.fixture(scope="module")
-def slow_server(tmp_path_factory):
-    server = Server(tmp_path_factory.mktemp("slow") / "log.txt", "tests/slow_app.py", PYTHONPATH=".")
-    yield server
-    server.stop()
-    server.check_log()
-
-
 def live_runs(page) -> int:
     return int(page.get_by_test_id("live-runs").inner_text())
 
 
-def test_cancel_stops_within_a_moment_and_keeps_what_was_decoded(browser, slow_server):
-    with visiting(browser, slow_server, "Run live") as page:
+def test_cancel_stops_within_a_moment_and_keeps_what_was_decoded(browser, live_server):
+    with visiting(browser, live_server, "Run live") as page:
         set_up(page, tokens=100, drafts=0)
         run(page)
         wait_for_state(page, "decoding")
@@ -177,9 +177,9 @@ def test_cancel_stops_within_a_moment_and_keeps_what_was_decoded(browser, slow_s
 
 
 @pytest.mark.parametrize("how", ["closed", "left"])
-def test_a_page_that_is_closed_or_left_stops_its_run(browser, slow_server, how):
-    with visitor(browser, slow_server.url) as other:
-        with visiting(browser, slow_server, "Run live") as page:
+def test_a_page_that_is_closed_or_left_stops_its_run(browser, live_server, how):
+    with visitor(browser, live_server.url) as other:
+        with visiting(browser, live_server, "Run live") as page:
             set_up(page, tokens=200, drafts=0)
             run(page)
             wait_for_state(page, "decoding")
@@ -191,16 +191,18 @@ def test_a_page_that_is_closed_or_left_stops_its_run(browser, slow_server, how):
                 wait_for_player(page)
                 page.get_by_role("combobox", name="Example").click()
                 page.get_by_role("option", name="Last live run").wait_for()
+            else:
+                page.close()
         began = time.monotonic()
         while live_runs(other):
             assert time.monotonic() - began < 15  # 600 steps would take a minute
-            time.sleep(1)
+            time.sleep(0.5)
             other.reload()
             other.get_by_test_id("live-runs").wait_for()
 
 
-def test_the_same_method_twice_cannot_run(browser, server):
-    with visiting(browser, server, "Run live") as page:
+def test_the_same_method_twice_cannot_run(browser, live_server):
+    with visiting(browser, live_server, "Run live") as page:
         choose(page, "Right method", "Vanilla$")
         page.get_by_text("Both sides are Vanilla: choose two different methods.").wait_for()
         assert page.get_by_role("button", name="Run", exact=True).is_disabled()
