@@ -115,7 +115,7 @@ def _row_law(acceptance: Acceptance) -> _RowLaw:
     single = np.where(cap == 0, 1.0, 1 - hit[:, None])
 
     def mean(values: Floats) -> Floats:
-        return weighted.reshape(steps, -1) @ values.reshape(-1)
+        return weighted.reshape(steps, values.size) @ values.reshape(-1)
 
     fed_less, own_fed_less = _fed_less(weighted, hit, cap, drafts)
     ended = 1 - mass.sum(1)
@@ -162,12 +162,11 @@ def _live_chances(gains: Floats, ends: int) -> Floats:
 
 def _fed_less(weighted: Floats, hit: Floats, cap: Floats, drafts: int) -> tuple[Floats, Floats]:
     """[steps, j] P(live and fed < j), and E[own tokens; that], for j = 1 .. K + 1: a miss, or a hit cut short."""
-    steps, tokens = len(weighted), np.arange(weighted.shape[2])
-    counts = np.arange(1, drafts + 2)
+    tokens, counts = np.arange(weighted.shape[2]), np.arange(1, drafts + 2)
     miss, hits = weighted * (1 - hit)[:, None], (weighted * hit[:, None]).sum(1)
     short = (1 + cap[:, None] < counts).astype(float)
     missed = counts > 1
-    less = miss.reshape(steps, -1).sum(1)[:, None] * missed + hits @ short
+    less = miss.sum((1, 2))[:, None] * missed + hits @ short
     own = (miss.sum(1) @ tokens)[:, None] * missed + hits @ (short * tokens[:, None])
     return less, own
 
@@ -177,8 +176,9 @@ def _gain_less(weighted: Floats, gains: Floats, ended: Floats) -> Floats:
     ends = weighted.shape[2]
     counts = np.arange(1, gains.shape[1] + 1)
     at_least = np.cumsum(gains[:, ::-1], axis=1)[:, ::-1]
-    below = np.cumsum(weighted, axis=2)
-    reach = np.where(counts <= ends, below[:, :, np.maximum(ends - counts, 0)], 0.0)
+    below = np.zeros((*weighted.shape[:2], ends + 1))
+    np.cumsum(weighted, axis=2, out=below[:, :, 1:])
+    reach = below[:, :, np.maximum(ends - counts + 1, 0)]
     return 1 - np.einsum("tzj,zj->tj", reach, at_least)
 
 

@@ -126,7 +126,7 @@ def _about_parameters(fit: PaperFit, seed: int) -> list[str]:
     return [
         f"Costs: a step {costs.step_ms:g} ms + the longer of {costs.weights_ms:g} ms (weights) and {costs.row_us:g} µs "
         f"a row fed,",
-        f"+ {costs.slot_us:g} µs for each KV slot, query and launch.",
+        f"+ {costs.slot_us:g} µs for each KV slot, query and launch (0.5 MiB: {2**19 / costs.slot_us / 1e6:.2f} TB/s).",
         f"Rows: drafts (K = {numbers['num_draft_tokens']}) in {100 * numbers['hit_rate']:.1f} % of steps, the next one "
         f"right with {100 * numbers['token_rate']:.1f} %, spread {numbers['spread']:g};",
         f"prompts {numbers['prompt_law']}, {numbers['prompt_mean']:g} ± {numbers['prompt_sd']:g} tokens, at most "
