@@ -8,12 +8,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TEST_ARGS ?=
+BENCH_ARGS ?=
+BENCH_OUT ?= runs/bench
+BENCH_FILES ?= assets/figures
 
 # Tests never reach the network: what they need is installed by `make setup`.
 OFFLINE := HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup app test lint browser mutants soak bench bench-ui figures gpu-test
+.PHONY: help setup app test lint browser mutants soak bench bench-figure bench-ui figures gpu-test
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -56,6 +59,11 @@ soak: $(STAMP)  ## the full product of the lossless matrix (long)
 
 bench: $(STAMP)  ## measure this machine against transformers
 	$(OFFLINE) $(BIN)/python -m tests.bench_engine
+
+# Goes on where it was interrupted; remove runs/bench to measure anew. BENCH_ARGS changes settings: BENCH_ARGS="--repeats 3"
+bench-figure: $(STAMP)  ## measure speed-ups on copy-rich and copy-poor prompts: the README's table and figure
+	$(OFFLINE) $(BIN)/python -m emssd bench --prompts copy-rich --prompts copy-poor --compare-model --out $(BENCH_OUT) --resume \
+	  --figure $(BENCH_FILES)/bench.svg --json $(BENCH_FILES)/bench.json --markdown $(BENCH_FILES)/bench.md $(BENCH_ARGS)
 
 bench-ui: $(STAMP) browser  ## measure the app in a browser
 	$(OFFLINE) $(BIN)/python -m tests.bench_ui

@@ -27,6 +27,7 @@ from emssd.bench_reporting import (
 from emssd.bench_results import BenchResults
 from emssd.bench_state import BenchState
 from emssd.benchmark import Benchmark, bench_environment
+from emssd.cost_model import CostModel
 from emssd.drafting import Drafter, DraftModelDrafter, PromptLookupDrafter, check_same_tokenizer
 from emssd.errors import ConfigError, PromptError
 from emssd.language_model import LanguageModel
@@ -53,7 +54,7 @@ def bench_command(args: argparse.Namespace) -> int:
     if figure is not None:
         check_figure(figure)
     texts = read_sets(args.prompts or _default_prompts(args))
-    lm = load_random_weights(args.random_weights, args.device, args.dtype) if args.random_weights else _load(args)
+    lm = _load(args)
     draft_lm = load(plan.draft_model, args) if plan.draft_model else None
     if draft_lm is not None:
         check_same_tokenizer(lm, draft_lm)
@@ -62,7 +63,7 @@ def bench_command(args: argparse.Namespace) -> int:
     benchmark = Benchmark(lm, plan, sets, _DrafterMaker(plan, draft_lm, replay), state)
     _measure(benchmark, args, folder)
     results = BenchResults.of(state)
-    comparison = _model_comparison(results, state) if args.compare_model else None
+    comparison = compare_with_model(results, _cost_model(state)) if args.compare_model else None
     if comparison is not None:
         results = replace(results, model=comparison.to_dict())
     _write(results, args, folder, figure)
@@ -95,10 +96,11 @@ def read_plan(args: argparse.Namespace) -> tuple[BenchPlan, Replay | None]:
     )
     PromptLookupDrafter(plan.ngram_size, args.lookup)
     replay = read_replay(plan.replay, plan.num_draft_tokens, plan.max_new_tokens) if plan.replay else None
-    if INVENTED in (args.prompts or []) and (replay is None or replay.acceptance is None):
-        raise ConfigError('The prompts "invented" need lengths to follow: add --drafters replay --replay paper.')
-    if args.random_weights and (args.prompts or [INVENTED]) != [INVENTED]:
+    prompts = args.prompts or _default_prompts(args)
+    if args.random_weights and prompts != [INVENTED]:
         raise ConfigError("--random-weights has no tokenizer: give --prompts invented with --replay paper.")
+    if INVENTED in prompts and (replay is None or replay.acceptance is None):
+        raise ConfigError("Invented prompts need lengths to follow: add --drafters replay --replay paper.")
     if args.random_weights and args.draft_model:
         raise ConfigError("--random-weights has no tokenizer to share with a --draft-model: leave one of them out.")
     return (plan if replay is None else replace(plan, replay=replay.name)), replay
@@ -120,6 +122,8 @@ def _default_prompts(args: argparse.Namespace) -> list[str]:
 
 
 def _load(args: argparse.Namespace) -> LanguageModel:
+    if args.random_weights:
+        return load_random_weights(args.random_weights, args.device, args.dtype)
     return load(args.model, args)
 
 
@@ -195,7 +199,8 @@ def _measure(benchmark: Benchmark, args: argparse.Namespace, folder: Path | None
         note(
             "Nothing was kept: with --out DIR an interrupted bench can go on."
             if folder is None
-            else f"{kept} finished repeats are kept in {folder}: the same command with --resume goes on."
+            else f"{plural(kept, 'finished repeat')} {'is' if kept == 1 else 'are'} kept in {folder}: "
+            "the same command with --resume goes on."
         )
         raise
     finally:
@@ -231,10 +236,11 @@ def _calibrate(benchmark: Benchmark, args: argparse.Namespace) -> None:
     benchmark.state.add({"kind": "calibration", "measured": measured.to_dict()})
 
 
-def _model_comparison(results: BenchResults, state: BenchState) -> ModelComparison:
+def _cost_model(state: BenchState) -> CostModel:
+    """Costs of this machine by the calibration that was made with the benchmark."""
     from emssd.measured_machine import MeasuredMachine, machine_cost_model
 
-    return compare_with_model(results, machine_cost_model(MeasuredMachine.from_dict(state.calibration or {})))
+    return machine_cost_model(MeasuredMachine.from_dict(state.calibration or {}))
 
 
 def _description(results: BenchResults) -> str:

@@ -21,6 +21,7 @@ TARGETS = [
     "mutants",
     "soak",
     "bench",
+    "bench-figure",
     "bench-ui",
     "figures",
     "gpu-test",

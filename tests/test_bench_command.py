@@ -1,0 +1,327 @@
+"""The command `bench`: what it prints and writes, its exit codes, and one clear sentence for what goes wrong."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from emssd import benching
+from emssd.__main__ import main
+from emssd.acceptance_replay import trace_lengths
+from emssd.bench_state import FILE_NAME, read_state
+from emssd.benchmark import Benchmark
+from emssd.cost_model import CostModel, StepCounts
+from emssd.oracle import Difference
+from emssd.trace import GenerationTrace
+
+PROMPTS = ("to be or not to be", "abcabcabc", "once upon a time", "what is what")
+SMALL = ("--model", "random-llama", "--max-new-tokens", "5", "--repeats", "1", "--batch-sizes", "1,2")
+DRAFTS = ("--ngram-size", "1", "--lookup", "context", "--num-draft-tokens", "3")
+FEW = ("--methods", "ems-sd", "--no-transformers")
+
+
+class Result(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Run `bench` in this process, on a file of prompts where none are given."""
+    file = tmp_path / "mine.txt"
+    file.write_text("\n".join(PROMPTS))
+
+    def call(*args: str | Path) -> Result:
+        given = () if {"--prompts", "--random-weights"} & set(map(str, args)) else ("--prompts", str(file))
+        code = main(["bench", *given, *(str(arg) for arg in args)])
+        captured = capsys.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    return call
+
+
+def refused(result: Result, *words: str) -> None:
+    """Exit code 2, nothing on stdout, one sentence on stderr with these words."""
+    assert result.code == 2, result
+    assert result.out == ""
+    assert "Traceback" not in result.err
+    last = result.err.rstrip("\n").split("\n")[-1]
+    assert last.startswith("emssd: error: "), result.err
+    for word in words:
+        assert word in last, last
+
+
+def test_a_table_and_every_file(run: Run, tmp_path: Path) -> None:
+    out, png = tmp_path / "new" / "out", tmp_path / "f.png"
+    result = run(
+        *SMALL, *DRAFTS, "--prompts", tmp_path / "mine.txt", "--prompts", "copy_poor", "--out", out, "--figure", png
+    )
+    assert result.code == 0, result
+    for words in ("random-llama: 2 mine.txt prompts, 2 copy-poor prompts", "mine.txt, drafter prompt-lookup"):
+        assert words in result.out
+    data = json.loads((out / "results.json").read_text())
+    points = {(p["prompts"], p["batch"], p["method"], p["drafter"]): p for p in data["points"]}
+    assert len(points) == 2 * (8 + 6)
+    assert points["copy-poor", 2, "ems-sd", "prompt-lookup"]["rows"] == 2
+    assert points["mine.txt", 1, "transformers", "none"]["speed_up"]["median"] > 0
+    assert all(point["differences"] == point["near_ties"] == [] for point in points.values())
+    rows = list(csv.DictReader(io.StringIO((out / "results.csv").read_text())))
+    assert [float(row["speed_up_median"]) for row in rows] == [p["speed_up"]["median"] for p in data["points"]]
+    assert (out / "figure.svg").read_text().count("<svg") == 1
+    assert png.read_bytes()[:4] == b"\x89PNG"
+    assert (out / "results.md").read_text().count("| ems-sd |") == 2
+    assert len(read_state(out / FILE_NAME).repeats("mine.txt", 2)) == 1
+
+
+@pytest.mark.parametrize(("option", "begins"), [("--json", "{"), ("--csv", "prompts,batch"), ("--markdown", "random")])
+def test_one_form_can_be_printed_alone(run: Run, option: str, begins: str) -> None:
+    result = run(*SMALL, *DRAFTS, *FEW, option, "-")
+    assert result.code == 0
+    assert result.out.startswith(begins)
+    assert "speed-up over greedy (padded" not in result.out
+    if option == "--json":
+        assert json.loads(result.out)["baseline"] == "greedy"
+
+
+def test_batches_larger_than_the_prompts_say_so(run: Run) -> None:
+    result = run(*SMALL[:-1], "8", *DRAFTS, *FEW)
+    assert result.code == 0
+    assert "Batch 8: 4 mine.txt prompts fill 8 rows, some of them more than once." in result.out
+
+
+def test_draft_models_and_replays(run: Run, tmp_path: Path) -> None:
+    trace_file = tmp_path / "run.json"
+    settings = ["--model", "random-llama", "--max-new-tokens", "9", "--num-draft-tokens", "3"]
+    prompts = ["--prompt", PROMPTS[0], "--prompt", PROMPTS[1]]
+    assert main(["record", str(trace_file), *settings, *prompts, "--draft-model", "random-llama", "--quiet"]) == 0
+    recorded = trace_lengths(GenerationTrace.from_json(trace_file))
+    result = run(
+        *settings,
+        *("--repeats", "1", "--batch-sizes", "2", "--methods", "vanilla,ems-sd", "--json", "-"),
+        *("--drafters", "prompt-lookup,draft-model,replay", "--draft-model", "random-llama", "--replay", trace_file),
+    )
+    assert result.code == 0, result
+    points = {(p["method"], p["drafter"]): p for p in json.loads(result.out)["points"]}
+    assert len(points) == 1 + 2 * 3
+    assert points["vanilla", "draft-model"]["acceptance_rate"] == 1
+    assert points["ems-sd", "replay"]["accepted"] == sum(a for row in recorded for _, a in row) > 0
+    assert points["ems-sd", "replay"]["drafted"] == sum(d for row in recorded for d, _ in row)
+    assert points["vanilla", "replay"]["steps"] == points["vanilla", "draft-model"]["steps"]
+    assert points["vanilla", "replay"]["kv_slots_scanned"] == points["vanilla", "draft-model"]["kv_slots_scanned"]
+
+
+def test_lengths_from_a_list(run: Run, tmp_path: Path) -> None:
+    lengths = tmp_path / "lengths.json"
+    lengths.write_text("[[[3, 1], [2, 2]], [[1, 0]]]")
+    result = run(*SMALL[:-1], "2", *DRAFTS, *FEW, "--drafters", "replay", "--replay", lengths, "--json", "-")
+    assert result.code == 0
+    point = next(p for p in json.loads(result.out)["points"] if p["method"] == "ems-sd")
+    # row 0: (3, 1), then (1, 1) as two tokens are left; row 1: (1, 0) three times, then one token without drafts
+    assert (point["drafted"], point["accepted"], point["steps"]) == (3 + 1 + 3, 1 + 1, 4)
+
+
+def test_random_weights_decode_invented_prompts(run: Run, tmp_path: Path) -> None:
+    from emssd.random_models import random_model
+
+    random_model("random-opt").config.save_pretrained(tmp_path)
+    replay = "hit_rate=0.8,token_rate=0.7,prompt_mean=9,prompt_sd=4"
+    result = run(
+        *("--random-weights", tmp_path / "config.json", "--batch-sizes", "1,3", "--repeats", "1", "--json", "-"),
+        *("--max-new-tokens", "8", "--methods", "vanilla,ems-sd", "--drafters", "replay", "--replay", replay),
+    )
+    assert result.code == 0, result
+    data = json.loads(result.out)
+    assert data["environment"]["model"] == "random weights of config.json"
+    assert data["settings"]["prompts"]["invented"]["count"] == 3
+    points = {(p["batch"], p["method"]): p for p in data["points"]}
+    assert points[3, "ems-sd"]["accepted"] == points[1, "ems-sd"]["accepted"] > 0  # the same rows at every batch size
+    assert points[3, "ems-sd"]["holes"] == 0 < points[3, "vanilla"]["holes"]
+
+
+# --- going on after an interruption --------------------------------------------------------------------------------
+
+
+def test_control_c_keeps_what_is_finished_and_says_how_to_go_on(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = (*SMALL, *DRAFTS, *FEW, "--out", tmp_path / "out")
+    measure = Benchmark._measure
+
+    def interrupted(self: Benchmark, prompts: Any, size: int, *rest: Any) -> None:
+        if size == 2:
+            raise KeyboardInterrupt
+        measure(self, prompts, size, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Benchmark, "_measure", interrupted)
+        result = run(*arguments)
+    assert result.code == 130
+    assert result.out == ""
+    assert f"1 finished repeat is kept in {tmp_path / 'out'}: the same command with --resume goes on." in result.err
+
+    refused(run(*arguments), "has measurements already", "--resume")
+    refused(run(*arguments, "--resume", "--seed", "3"), "seed 0, and now it is 3")
+    again = run(*arguments, "--resume")
+    assert again.code == 0
+    assert "Going on after 1 finished repeat" in again.err
+    assert "batch size" in again.out
+
+
+def test_control_c_without_a_folder_says_that_nothing_was_kept(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(self: Benchmark) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Benchmark, "run", interrupted)
+    result = run(*SMALL, *FEW)
+    assert result.code == 130
+    assert "Nothing was kept: with --out DIR" in result.err
+
+
+def test_resuming_nothing_is_a_beginning(run: Run, tmp_path: Path) -> None:
+    result = run(*SMALL, *DRAFTS, *FEW, "--out", tmp_path / "out", "--resume")
+    assert result.code == 0
+    assert "this is the beginning" in result.err
+
+
+# --- checks that fail ----------------------------------------------------------------------------------------------
+
+
+def test_a_wrong_output_fails(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = Difference(1, 2, 5, 6, 0.5, False)
+    monkeypatch.setattr(Benchmark, "_differences", lambda self, batch, outcome: [wrong])
+    result = run(*SMALL, *FEW)
+    assert result.code == 1
+    assert "DIFFERENT: mine.txt, batch 1, greedy, prompt 1, position 2: plain 5, got 6" in result.out
+    tied = Difference(1, 2, 5, 6, 1e-6, True)
+    monkeypatch.setattr(Benchmark, "_differences", lambda self, batch, outcome: [tied])
+    result = run(*SMALL, *FEW)
+    assert result.code == 0
+    assert "near-tie: mine.txt" in result.out
+
+
+@pytest.mark.parametrize(("factor", "code"), [(1.0, 0), (1.5, 1)])
+def test_a_cost_model_that_is_too_far_off_fails(
+    run: Run, monkeypatch: pytest.MonkeyPatch, factor: float, code: int
+) -> None:
+    """The measured times are those of the cost model, but that greedy takes `factor` times as long."""
+    model, add = CostModel("a machine", 1.0, 10.0, 1.0), benching.BenchState.add
+
+    def timed(self: benching.BenchState, record: dict[str, Any]) -> None:
+        for result in record.get("results", ()):
+            seconds = sum(float(model.time(StepCounts(*step)).total) for step in result["counts"])
+            result["seconds"] = {"total": seconds * (factor if result["method"] == "greedy" else 1)}
+        add(self, record)
+
+    monkeypatch.setattr(benching.BenchState, "add", timed)
+    monkeypatch.setattr(benching, "_calibrate", lambda benchmark, args: None)
+    monkeypatch.setattr(benching, "_cost_model", lambda state: model)
+    result = run(*SMALL, *DRAFTS, "--no-transformers", "--compare-model")
+    assert result.code == code, result
+    error = "33.3 %, MORE THAN" if code else "0.0 %, within"
+    assert f"Mean absolute error of the modelled speed-ups: {error} the 15 % allowed." in result.out
+    assert "vanilla falls below greedy" in result.out
+
+
+# --- bad input -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--batch-sizes", "0,2"], "batch size must be a whole number from 1"),
+        (["--batch-sizes", "one"], "whole numbers with commas"),
+        (["--batch-sizes", ","], "There are no batch sizes"),
+        (["--methods", "greedy,fast"], "method 'fast' is not known: choose from greedy, greedy-ragged, vanilla"),
+        (["--drafters", "oracle"], "drafter 'oracle' is not known: choose from prompt-lookup"),
+        (["--drafters", ""], "needs a drafter"),
+        (["--drafters", "draft-model"], "needs --draft-model NAME"),
+        (["--drafters", "replay"], "needs --replay FILE"),
+        (["--replay", "paper"], "goes with the drafter replay"),
+        (["--draft-model", "random-llama"], "goes with the drafter draft-model"),
+        (["--repeats", "0"], "must be a whole number from 1"),
+        (["--max-new-tokens", "1"], "at least 2"),
+        (["--num-draft-tokens", "0"], "at least 1"),
+        (["--ngram-size", "0"], "ngram_size"),
+        (["--num-prompts", "0"], "--num-prompts must be a whole number from 1"),
+        (["--num-prompts", "9"], "--num-prompts is 9, but mine.txt has 4"),
+        (["--prompts", "nowhere.txt"], "nowhere.txt does not exist"),
+        (["--prompts", "default", "--prompts", "default"], "given twice"),
+        (["--prompts", "invented"], "need lengths to follow"),
+        (["--json", "/nowhere/x.json"], "Cannot write /nowhere/x.json"),
+        (["--figure", "x.gif"], "must end in .svg, .png, .pdf"),
+        (["--json", "-", "--csv", "-"], "Only one of"),
+        (["--resume"], "name it with --out DIR"),
+        (["--random-weights", "opt-125m"], "need lengths to follow"),
+        (["--random-weights", "nowhere", "--drafters", "replay", "--replay", "paper"], "'nowhere'"),
+        (["--random-weights", "opt-125m", "--prompts", "default"], "no tokenizer"),
+        (
+            [
+                "--random-weights",
+                "opt-125m",
+                "--draft-model",
+                "x",
+                "--drafters",
+                "draft-model,replay",
+                "--replay",
+                "paper",
+            ],
+            "no tokenizer",
+        ),
+        (["--drafters", "replay", "--replay", "nowhere.json"], "Cannot read the accepted lengths nowhere.json"),
+        (["--drafters", "replay", "--replay", "rate=1"], "'rate' is not known"),
+        (["--drafters", "replay", "--replay", "hit_rate=often"], "must be a number"),
+        (["--drafters", "replay", "--replay", "hit_rate=1.5"], "hit_rate must be a number from 0 to 1"),
+        (["--model", "nothing-like-it"], "no model or folder"),
+    ],
+)
+def test_bad_input_is_one_sentence(run: Run, arguments: list[str], words: str) -> None:
+    base = ("--model", "random-llama", "--max-new-tokens", "5")
+    refused(run(*base, *arguments), words)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("{}", "schema"),
+        ("[[[1, 2]]]", "row 0, step 1"),
+        ("[", "neither a trace nor"),
+        ("[[[9, 1]]]", "steps of 9 drafts, but --num-draft-tokens is 7"),
+        ("[]", "a list per row"),
+    ],
+)
+def test_bad_lengths_are_refused(run: Run, tmp_path: Path, content: str, words: str) -> None:
+    file = tmp_path / "lengths.json"
+    file.write_text(content)
+    refused(run(*SMALL, "--drafters", "replay", "--replay", file), words)
+
+
+def test_folders_and_files_that_cannot_be_used(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refused(run(*SMALL, "--out", tmp_path / "file"), "cannot be made")
+    refused(run(*SMALL, "--out", tmp_path / "file" / "under"), "cannot be made")
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / FILE_NAME).write_text('{"emssd_bench": 1, "settings": {}, "environment": {}}\nnonsense\n')
+    refused(run(*SMALL, "--out", out, "--resume"), FILE_NAME, "line 2, is damaged")
+    assert "nonsense" in (out / FILE_NAME).read_text()
+
+
+def test_prompts_that_do_not_fit_are_left_out(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "long.txt"
+    file.write_text("\n".join(["x" * 400, *PROMPTS]))
+    result = run(*SMALL, *DRAFTS, *FEW, "--prompts", file, "--json", "-")
+    assert result.code == 0
+    assert "warning: long.txt: Row 0" in result.err
+    assert json.loads(result.out)["settings"]["prompts"]["long.txt"]["count"] == 2
+    file.write_text("x" * 400)
+    refused(run(*SMALL, "--prompts", file), "can decode")
