@@ -114,11 +114,14 @@ def _check_same(folder: Path, theirs: Record, ours: Record) -> None:
     for part in ("settings", "environment"):
         before, now = theirs[part], ours[part]
         for name in [*now, *(name for name in before if name not in now)]:
-            if name not in PASSING and before.get(name) != now.get(name):
-                raise ConfigError(
-                    f"The measurements in {folder} were made with {name} {_short(before.get(name))}, and now it is "
-                    f"{_short(now.get(name))}: use what was used before, or name another folder."
-                )
+            if name in PASSING or before.get(name) == now.get(name):
+                continue
+            if name == "prompts":
+                raise ConfigError(f"The measurements in {folder} are of other prompts: name another folder.")
+            raise ConfigError(
+                f"The measurements in {folder} were made with {name} {_short(before.get(name))}, and now it is "
+                f"{_short(now.get(name))}: use what was used before, or name another folder."
+            )
 
 
 def _short(value: object) -> str:

@@ -15,7 +15,7 @@ from emssd.acceptance_replay import AcceptanceReplayDrafter
 from emssd.bench_figure import check_figure, draw_figure
 from emssd.bench_inputs import COPY_POOR, COPY_RICH, INVENTED, Replay, encode_set, invented_set, read_replay, read_sets
 from emssd.bench_model import ModelComparison, compare_with_model
-from emssd.bench_plan import BenchPlan, PromptSet
+from emssd.bench_plan import GREEDY, BenchPlan, Entry, PromptSet
 from emssd.bench_reporting import (
     bench_markdown,
     bench_table,
@@ -38,6 +38,8 @@ from emssd.session import load
 from emssd.streaming import progress_bar
 
 DONE, FAILED = 0, 1
+BUSY = 0.5
+"""Load average for each processor above which measurements are said to be noisy."""
 
 
 def bench_command(args: argparse.Namespace) -> int:
@@ -59,7 +61,9 @@ def bench_command(args: argparse.Namespace) -> int:
     if draft_lm is not None:
         check_same_tokenizer(lm, draft_lm)
     sets = [_prompt_set(lm, name, prompts, plan, replay, args) for name, prompts in texts.items()]
-    state = BenchState.open(folder, plan.to_dict(sets), bench_environment(lm), args.resume, note)
+    environment = bench_environment(lm)
+    state = BenchState.open(folder, plan.to_dict(sets), environment, args.resume, note)
+    _warn_of_load(environment)
     benchmark = Benchmark(lm, plan, sets, _DrafterMaker(plan, draft_lm, replay), state)
     _measure(benchmark, args, folder)
     results = BenchResults.of(state)
@@ -101,9 +105,15 @@ def read_plan(args: argparse.Namespace) -> tuple[BenchPlan, Replay | None]:
         raise ConfigError("--random-weights has no tokenizer: give --prompts invented with --replay paper.")
     if INVENTED in prompts and (replay is None or replay.acceptance is None):
         raise ConfigError("Invented prompts need lengths to follow: add --drafters replay --replay paper.")
+    if args.compare_model and not any(_is_modelled(entry) for entry in plan.entries(plan.batch_sizes[-1])):
+        raise ConfigError("--compare-model needs a method beside greedy whose drafter is not a draft model.")
     if args.random_weights and args.draft_model:
         raise ConfigError("--random-weights has no tokenizer to share with a --draft-model: leave one of them out.")
     return (plan if replay is None else replace(plan, replay=replay.name)), replay
+
+
+def _is_modelled(entry: Entry) -> bool:
+    return entry != GREEDY and entry.is_ours and entry.drafter != "draft-model"
 
 
 def _names(text: str) -> list[str]:
@@ -157,6 +167,15 @@ def _prompt_set(
     if lm.tokenizer is None:
         raise PromptError(f"{lm.name} has no tokenizer: give --prompts invented with --replay paper.")
     return encode_set(lm, name, texts, args.chat, args.num_prompts, most)
+
+
+def _warn_of_load(environment: dict[str, Any]) -> None:
+    load, cpus = environment["load_average"], environment["cpus"]
+    if load and cpus and load[0] > BUSY * cpus:
+        note(
+            f"warning: the load average is {load[0]:.1f} on {plural(cpus, 'processor')}: other work makes these "
+            "measurements noisy."
+        )
 
 
 class _DrafterMaker:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -261,6 +263,7 @@ def test_a_cost_model_that_is_too_far_off_fails(
         (["--figure", "x.gif"], "must end in .svg, .png, .pdf"),
         (["--json", "-", "--csv", "-"], "Only one of"),
         (["--resume"], "name it with --out DIR"),
+        (["--compare-model", "--methods", "greedy"], "needs a method beside greedy"),
         (["--random-weights", "opt-125m"], "need lengths to follow"),
         (["--random-weights", "nowhere", "--drafters", "replay", "--replay", "paper"], "'nowhere'"),
         (["--random-weights", "opt-125m", "--prompts", "default"], "no tokenizer"),
@@ -314,6 +317,28 @@ def test_folders_and_files_that_cannot_be_used(run: Run, tmp_path: Path) -> None
     (out / FILE_NAME).write_text('{"emssd_bench": 1, "settings": {}, "environment": {}}\nnonsense\n')
     refused(run(*SMALL, "--out", out, "--resume"), FILE_NAME, "line 2, is damaged")
     assert "nonsense" in (out / FILE_NAME).read_text()
+
+
+def test_figures_need_matplotlib(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    for where in (("--figure", tmp_path / "f.svg"), ("--out", tmp_path / "out")):
+        refused(run(*SMALL, *where), "matplotlib, which is not installed", "make setup")
+
+
+def test_help_has_an_example_and_loads_no_torch(run: Run) -> None:
+    result = run("--help", "--prompts", "x")
+    assert result.code == 0
+    assert "python -m emssd bench --batch-sizes" in result.out
+    code = "import sys; from emssd.__main__ import main; main(['bench', '--help']); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize(("load", "warned"), [([0.4, 9.0, 9.0], False), ([3.0, 0.0, 0.0], True), (None, False)])
+def test_a_busy_machine_is_named(run: Run, monkeypatch: pytest.MonkeyPatch, load: Any, warned: bool) -> None:
+    environment = benching.bench_environment
+    monkeypatch.setattr(benching, "bench_environment", lambda lm: {**environment(lm), "load_average": load, "cpus": 2})
+    monkeypatch.setattr(Benchmark, "run", lambda self: None)
+    assert ("load average is 3.0 on 2 processors" in run(*SMALL, *FEW, "--json", "-").err) == warned
 
 
 def test_prompts_that_do_not_fit_are_left_out(run: Run, tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ def test_other_prompts_and_another_environment_are_refused(tmp_path: Path) -> No
         return BenchState.open(tmp_path, settings, place, True, lambda text: None)
 
     assert resume(settings, {**place, "load_average": [9.0] * 3, "date": "later"}).records == []
-    with pytest.raises(ConfigError, match="made with prompts"):
+    with pytest.raises(ConfigError, match="are of other prompts"):
         resume(PLAN.to_dict([PromptSet("some", [[5]])]), place)
     with pytest.raises(ConfigError, match="threads"):
         resume(settings, {**place, "threads": 99})
