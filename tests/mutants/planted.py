@@ -13,6 +13,7 @@ VERIFYING = "tests/test_known_faults_verification_drafters.py"
 NUMBERS = "tests/test_known_faults_numbers.py"
 LAYOUTS = "tests/test_layouts.py"
 ACCOUNTING = "tests/test_accounting.py"
+WORK = "tests/test_work.py"
 VERIFICATION = "tests/test_verification.py"
 DRAFTING = "tests/test_drafting.py"
 CELLS = "tests/test_cells.py"
@@ -457,5 +458,37 @@ PLANTED = (
         'inputs["finished"] += row.num_fed',
         'inputs["pad"] += row.num_fed',
         (f"{ACCOUNTING}::test_account_equals_counting_every_query_and_slot",),
+    ),
+    Planted(
+        "window-not-cut-in-rectangles",
+        "attention FLOPs take a windowed layer's whole span, of which the engine cuts off the past",
+        "work.py",
+        "begin = first if row.key_positions is None else 0",
+        "begin = 0",
+        (f"{WORK}::test_flops_are_exactly_those_of_the_flop_counter",),
+    ),
+    Planted(
+        "head-answers-for-whole-prompts",
+        "in prefill the LM head is said to answer for every token of a prompt",
+        "work.py",
+        '"useful": len(plan.rows)}',
+        '"useful": plan.num_fed}',
+        (f"{WORK}::test_prefill_asks_the_head_for_one_row_of_each_prompt",),
+    ),
+    Planted(
+        "more-experts-than-there-are",
+        "a step reads a mixture's experts once for each row",
+        "model_shape.py",
+        "touched = min(rows * self.experts_per_token, self.experts)",
+        "touched = rows * self.experts_per_token",
+        ("tests/test_model_shape.py::test_weights_of_a_step_are_read_once_and_experts_as_far_as_rows_can_touch_them",),
+    ),
+    Planted(
+        "recorder-counts-other-runs",
+        "a recorder counts dense layers in forwards of other runs, too",
+        "recorder.py",
+        "if watch is None or active_step() is not watch.step:",
+        "if watch is None:",
+        ("tests/test_recorder.py::test_runs_in_threads_on_a_shared_model_count_apart",),
     ),
 )
