@@ -22,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 
 PROMPT_LAWS = ("lognormal", "normal", "equal")
 MAX_DRAFTS = 64
-MAX_OUTPUT = 4096
+MAX_OUTPUT = 1024
 MAX_PROMPT = 131_072
 MAX_BATCH = 256
 MAX_SPREAD = 5.0

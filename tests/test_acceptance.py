@@ -25,7 +25,7 @@ BAD = [
     ("num_draft_tokens", -1, "0 to 64"),
     ("num_draft_tokens", 65, "0 to 64"),
     ("num_draft_tokens", 2.5, "0 to 64"),
-    ("output_tokens", 0, "1 to 4096"),
+    ("output_tokens", 0, "1 to 1024"),
     ("prompt_min", 0, "1 to"),
     ("prompt_max", 0, "1 to"),
 ]

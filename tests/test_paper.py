@@ -10,6 +10,7 @@ import pytest
 
 from emssd import paper
 from emssd.acceptance import draw_rows
+from emssd.config import METHOD_TITLES
 from emssd.cost_model import PAPER_FIT
 from emssd.errors import ConfigError
 from emssd.model_presets import MODELS
@@ -239,3 +240,20 @@ def test_shipped_parameters_and_residuals_are_of_one_run(script):
         assert record == data[labels]
         assert text in table
     assert set(data) == set(LABELS)
+
+
+def test_the_figure_of_the_flip_shows_the_same_numbers():
+    spec = importlib.util.spec_from_file_location(
+        "figures", FIT_FILE.parents[1] / "figures" / "make_numbers_figures.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    fit = paper.FITS["swapped"]
+    left, right = module.flip_figure(fit).axes
+    lines = {line.get_label(): line.get_ydata() for line in left.get_lines()}
+    results = paper.ablation_by_spread(fit)
+    for method in ("packed-input", "ragged-cache", "ems-sd", "vanilla"):
+        assert list(lines[METHOD_TITLES[method]]) == [speeds[method] for _, speeds in results]
+    assert len(right.patches) == 4 * 4
+    padding = right.patches[2 * 4 + 1].get_height()  # packed input, spread prompts
+    assert padding > 0.5 * right.patches[2 * 4].get_height()
