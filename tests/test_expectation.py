@@ -123,8 +123,11 @@ def test_a_small_case_is_exact_in_every_step(method, drafts, decoded, rows):
     for mode, kinds in run.kv_slots_scanned.items():
         for kind, values in kinds.items():
             approximate = method == "vanilla" and mode == "per_token" and kind == "pad_query"
-            limit = {"rel": 0.2, "abs": 0.2} if approximate else {"rel": 1e-9, "abs": 1e-9}
+            limit = {"rel": 0.25, "abs": 0.2} if approximate else {"rel": 1e-9, "abs": 1e-9}
             assert run.happens * values == pytest.approx(mean(counted.kv_slots_scanned[mode][kind]), **limit), kind
+            assert (run.happens * values).sum() == pytest.approx(
+                mean(counted.kv_slots_scanned[mode][kind]).sum(), rel=0.1 if approximate else 1e-9, abs=1e-9
+            )
     slots = sum(run.kv_slots_scanned["per_token"].values())
     read = sum(counted.kv_slots_scanned["per_token"].values()) * counted.launches
     exact = method in ("ragged-cache", "ems-sd")
