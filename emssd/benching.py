@@ -203,8 +203,8 @@ def _measure(benchmark: Benchmark, args: argparse.Namespace, folder: Path | None
     plan, state = benchmark.plan, benchmark.state
     if args.compare_model and state.calibration is None:
         _calibrate(benchmark, args)
-    bar = progress_bar(sum(plan.tokens(prompts) for prompts in benchmark.sets), args.quiet)
-    bar.n = bar.initial = _tokens_done(benchmark)  # the time left follows from what this process measures
+    tokens = sum(plan.tokens(prompts) for prompts in benchmark.sets)
+    bar = progress_bar(tokens, args.quiet, done=_tokens_done(benchmark))
 
     def progress(what: str, tokens: int) -> None:
         bar.set_description(what, refresh=False)

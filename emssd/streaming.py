@@ -37,9 +37,10 @@ class TextStream:
         return piece
 
 
-def progress_bar(total: int, quiet: bool, unit: str = "tok") -> Any:
-    """A tqdm bar on stderr; none where stderr is no terminal or `quiet` is set."""
-    return tqdm(total=total, unit=unit, file=sys.stderr, disable=quiet or not sys.stderr.isatty(), leave=False)
+def progress_bar(total: int, quiet: bool, unit: str = "tok", done: int = 0) -> Any:
+    """A tqdm bar on stderr; none where stderr is no terminal or `quiet` is set. `done` was done before."""
+    hidden = quiet or not sys.stderr.isatty()
+    return tqdm(total=total, initial=done, unit=unit, file=sys.stderr, disable=hidden, leave=False)
 
 
 class TextPrinter:

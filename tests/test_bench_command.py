@@ -195,6 +195,27 @@ def test_resuming_nothing_is_a_beginning(run: Run, tmp_path: Path) -> None:
     assert "this is the beginning" in result.err
 
 
+def test_progress_reaches_its_end_also_after_a_resume(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bars: list[list[int]] = []
+    make = benching.progress_bar
+
+    def spy(total: int, *args: Any, done: int = 0) -> Any:
+        bar = make(total, *args, done=done)
+        bars.append([total, done, 0])
+        counts = bars[-1]
+        monkeypatch.setattr(bar, "update", lambda tokens: counts.__setitem__(2, counts[2] + tokens))
+        return bar
+
+    monkeypatch.setattr(benching, "progress_bar", spy)
+    arguments = (*SMALL, *DRAFTS, *FEW, "--out", tmp_path / "out")
+    assert run(*arguments).code == 0
+    assert run(*arguments, "--resume").code == 0
+    total = (2 + 2 * 2 + 2 * 2) * 5  # expected outputs, then two methods on two prompts at each of two batch sizes
+    assert bars == [[total, 0, total], [total, total, 0]]
+
+
 # --- checks that fail ----------------------------------------------------------------------------------------------
 
 
