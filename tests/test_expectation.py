@@ -126,12 +126,12 @@ def test_a_small_case_is_exact_in_every_step(method, drafts, decoded, rows):
             limit = {"rel": 0.25, "abs": 0.2} if approximate else {"rel": 1e-9, "abs": 1e-9}
             assert run.happens * values == pytest.approx(mean(counted.kv_slots_scanned[mode][kind]), **limit), kind
             assert (run.happens * values).sum() == pytest.approx(
-                mean(counted.kv_slots_scanned[mode][kind]).sum(), rel=0.1 if approximate else 1e-9, abs=1e-9
+                mean(counted.kv_slots_scanned[mode][kind]).sum(), rel=0.15 if approximate else 1e-9, abs=1e-9
             )
     slots = sum(run.kv_slots_scanned["per_token"].values())
     read = sum(counted.kv_slots_scanned["per_token"].values()) * counted.launches
-    exact = method in ("ragged-cache", "ems-sd")
-    assert run.happens * slots * run.launches == pytest.approx(mean(read), rel=1e-9 if exact else 0.03)
+    limit = {"vanilla": 0.1, "packed-input": 0.03}.get(method, 1e-9)
+    assert run.happens * slots * run.launches == pytest.approx(mean(read), rel=limit)
 
 
 @pytest.mark.parametrize(("hit", "token"), [(0.0, 0.5), (1.0, 1.0), (1.0, 0.0)])
