@@ -80,6 +80,12 @@ def _first_open() -> None:
             _take_opened(opened)
 
 
+def open_set(opened: TraceSet) -> None:
+    """Take over a set that another page made; it is shown when this page is drawn next."""
+    st.session_state.update(explore_begun=True, explore_problems=[])
+    _take_opened(opened)
+
+
 def _apply(link: Link) -> None:
     st.session_state.update(
         set=link.preset, pane_left=link.left, pane_right=link.right, explore_start=(link.preset, asdict(link.start))

@@ -17,7 +17,7 @@ from emssd.ui.method_style import METHOD_STYLES
 from emssd.ui.palette import CHROME
 
 Numbers = Mapping[int, float]
-TALL, LOW = 400, 250
+TALL, LOW = 380, 230
 END_GAP = 0.052
 """Least distance of two names at the lines' ends, as a share of the chart's height."""
 KIND_STYLES = {
@@ -103,7 +103,7 @@ def speed_ups(
         yaxis={"range": [0, top], "tickformat": "~g", "ticksuffix": "×", "zeroline": False, "dtick": max(1, top // 6)},
         shapes=_ground(last, colour("waste", dark), colour("ink", dark)),
         annotations=[
-            *_labels(labelled, batches, top, dark),
+            *_labels(labelled, batches, dark),
             *_end_names(lines, last, top, dark),
             _below(below, last, dark),
         ],
@@ -125,7 +125,13 @@ def _line(name: str, line: Numbers, dark: bool) -> go.Scatter:
         y=list(line.values()),
         mode="lines",
         name=METHOD_TITLES[name],
-        line={"color": style.colour[int(dark)], "dash": style.dash, "width": 2.5 if style.dash == "solid" else 2},
+        line={
+            "color": style.colour[int(dark)],
+            "dash": style.dash,
+            "width": 2.5 if style.dash == "solid" else 2,
+            "shape": "spline",
+            "smoothing": 0.6,
+        },
         hovertemplate=f"{METHOD_TITLES[name]}, model: batch %{{x}}, %{{y:.2f}}×<extra></extra>",
     )
 
@@ -177,20 +183,21 @@ def text(words: str, x: float, y: Any, tint: str, **more: Any) -> dict[str, Any]
     return {"text": words, "x": x, "y": y, "showarrow": False, "font": {"color": tint, "size": 12.5}, **more}
 
 
-def _labels(lines: Mapping[str, Numbers], batches: Sequence[int], top: float, dark: bool) -> list[dict[str, Any]]:
-    """Values above EMS-SD's line and below vanilla's; where both are one point, one label."""
+def _labels(lines: Mapping[str, Numbers], batches: Sequence[int], dark: bool) -> list[dict[str, Any]]:
+    """Values outside the pair of lines: EMS-SD's above, vanilla's below, beside them where they fall steeply."""
     notes = []
     upper, lower = lines.get("ems-sd", {}), lines.get("vanilla", {})
-    for batch in batches:
+    for place, batch in enumerate(batches):
         high, low = upper.get(batch), lower.get(batch)
         both = high is not None and low is not None and abs(high - low) < 0.005
-        place = {"xanchor": "left", "xshift": 12} if batch == min(batches) else {}
+        steep = place < 2
         if high is not None:
             said = f"<b>{high:.2f}</b>{' both' if both else ''}"
-            shift = {"yshift": 8 if place else 16}
-            notes.append(text(said, batch, high, colour("brand", dark), **place, **shift))
+            shift = {"xanchor": "left", "xshift": 12, "yshift": 7} if steep else {"yshift": 16}
+            notes.append(text(said, batch, high, colour("brand", dark), **shift))
         if low is not None and not both:
-            notes.append(text(f"{low:.2f}", batch, low, colour("vanilla", dark), **place, yshift=-16))
+            shift = {"xanchor": "right", "xshift": -10, "yshift": -7} if steep else {"yshift": -16}
+            notes.append(text(f"{low:.2f}", batch, low, colour("vanilla", dark), **shift))
     return notes
 
 
@@ -221,6 +228,7 @@ def kinds(
     ends: Mapping[str, str],
     unit: str,
     divide: float = 1,
+    room: float = 1.22,
     dark: bool = False,
 ) -> Chart:
     """One bar per method, its kinds one after another; the first kind is solid, the others are hatched outlines.
@@ -231,6 +239,7 @@ def kinds(
         ends: what stands behind each method's bar.
         unit: what the numbers are, with their scale.
         divide: the scale.
+        room: how far the axis goes, in lengths of the longest bar.
     """
     totals = {name: sum(parts[kind] for kind in words) / divide for name, parts in amounts.items()}
     longest = max(totals.values()) or 1
@@ -248,7 +257,7 @@ def kinds(
         showlegend=True,
         legend={"orientation": "h", "x": 0, "y": -0.02, "yanchor": "top", "traceorder": "normal", "itemclick": False}
         | {"itemdoubleclick": False, "font": {"size": 12.5}},
-        xaxis={"range": [0, longest * 1.22], "visible": False},
+        xaxis={"range": [0, longest * room], "visible": False},
         yaxis={"autorange": "reversed", "ticklabelstandoff": 8, "tickfont": {"size": 13}, "showgrid": False},
         annotations=[
             *(

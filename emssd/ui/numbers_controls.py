@@ -74,7 +74,7 @@ def _reset() -> None:
     put(replace(start, kernel=kept.kernel, batch=kept.batch))
 
 
-def controls(save: Callable[[], None]) -> Settings:
+def controls(save: Callable[[Settings], None]) -> Settings:
     """Draw the controls.
 
     Args:
@@ -101,8 +101,9 @@ def controls(save: Callable[[], None]) -> Settings:
     with st.container(horizontal=True, key="numbers_buttons"):
         words = "Reset to fit" if is_papers(hardware, model) else "Reset"
         st.button(words, on_click=_reset, key="numbers_reset")
-        save()
-    return get()
+        settings = get()
+        save(settings)
+    return settings
 
 
 def _machine() -> tuple[str, str]:
@@ -165,6 +166,19 @@ def batch_control() -> None:
     """Which batch is taken apart; drawn among the charts."""
     st.segmented_control(
         "Batch", BATCHES, required=True, key=_key("batch"), label_visibility="collapsed", width="content"
+    )
+
+
+def picture_control() -> None:
+    """The kind of file that the charts' cameras save."""
+    st.segmented_control(
+        "Pictures saved as",
+        ("png", "svg"),
+        format_func=str.upper,
+        default="png",
+        required=True,
+        key=_key("picture"),
+        persist_state="session",
     )
 
 

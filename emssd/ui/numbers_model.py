@@ -13,10 +13,11 @@ from emssd.cost_model import CostModel, StepCounts
 from emssd.expectation import ExpectedRun, expected_runs
 from emssd.hardware import HARDWARE, dtype_bytes
 from emssd.model_presets import MODELS
+from emssd.paper import LABELS as FITTED
+from emssd.paper import PUBLISHED
 from emssd.ui.numbers_settings import LONGEST_DRAFT, Settings, dtype_of
 
-MAIN = ("ems-sd", "vanilla")
-ABLATIONS = ("packed-input", "ragged-cache")
+MAIN = ("vanilla", "ems-sd")
 TAKEN_APART = ("vanilla", "packed-input", "ragged-cache", "ems-sd")
 EVERY = ("greedy", *TAKEN_APART)
 CURVE = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24)
@@ -114,6 +115,43 @@ def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
     return high
 
 
+def paper_points(settings: Settings) -> dict[str, dict[int, float]]:
+    """The paper's speed-ups over greedy: method -> batch size -> value; nothing for another machine or model.
+
+    With one row no input and no cache has padding: the paper shows one bar for both methods.
+    """
+    if not settings.is_papers:
+        return {}
+    labels = FITTED[0] if settings.labels == "hidden" else settings.labels
+    numbers = {(batch, method, quantity): value for batch, method, quantity, value in PUBLISHED[labels]}
+    points: dict[str, dict[int, float]] = {name: {} for name in shown_methods(settings)}
+    for (batch, method, quantity), value in numbers.items():
+        if method in points:
+            points[method][batch] = value if quantity == "speedup" else value / numbers[batch, "greedy", "tps"]
+    points["ems-sd"][1] = points["vanilla"][1]
+    return {name: dict(sorted(values.items())) for name, values in points.items()}
+
+
+def factors_at(settings: Settings) -> dict[str, float]:
+    """Method -> speed-up over greedy at the settings' batch."""
+    factors = runs_of(settings.acceptance, (settings.batch,)).speed_ups(settings.cost_model)
+    return {name: factors[settings.batch, name] for name in TAKEN_APART}
+
+
+def shown_methods(settings: Settings) -> tuple[str, ...]:
+    """Methods of the main chart."""
+    return MAIN if settings.labels == "hidden" else TAKEN_APART
+
+
+def fit_errors(lines: Mapping[str, Mapping[int, float]], points: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
+    """Batch size -> mean absolute relative error of the lines at the points."""
+    errors: dict[int, list[float]] = {}
+    for name, values in points.items():
+        for batch, value in values.items():
+            errors.setdefault(batch, []).append(abs(lines[name][batch] / value - 1))
+    return {batch: sum(found) / len(found) for batch, found in sorted(errors.items())}
+
+
 def best_lengths(settings: Settings) -> dict[str, tuple[int, float]]:
     """Method -> (draft length, speed-up) that is fastest at the settings' batch, 1 to `LONGEST_DRAFT` drafts.
 
@@ -157,6 +195,11 @@ class StepParts:
     attention_ms: float
     step_ms: float
     steps: float
+
+    @property
+    def fed(self) -> float:
+        """Rows of the dense layers."""
+        return sum(self.rows.values())
 
 
 @lru_cache(maxsize=64)

@@ -18,6 +18,12 @@ ATTENTION = "attention"
 ROOM = 1.9
 """Factor by which the axes go on beyond the outermost point."""
 
+HEADROOM = 2.5
+"""Factor by which the axis of FLOP/s goes on above the roof."""
+WIDTH, HEIGHT, NAME_WIDTH, NAME_HEIGHT = 430, 165, 150, 16
+"""Pixels of the plot and of a point's name, roughly."""
+Notes = list[dict[str, Any]]
+
 
 @dataclass(frozen=True)
 class Work:
@@ -63,8 +69,8 @@ def roofline(works: Sequence[Work], peak: float, bandwidth: float, dark: bool = 
         LOW,
         margin={"l": 8, "r": 12, "t": 8, "b": 8},
         xaxis={**_logarithmic(first, last), "title": {"text": "FLOP per byte read", "standoff": 2}},
-        yaxis={**_logarithmic(ys[0], ys[-1] * 2.2), "title": {"text": "TFLOP/s", "standoff": 2}},
-        annotations=[_logs(each) for each in (slope, top, *_names(works, peak, bandwidth, dark))],
+        yaxis={**_logarithmic(ys[0], ys[-1] * HEADROOM), "title": {"text": "TFLOP/s", "standoff": 2}},
+        annotations=[_logs(each) for each in (slope, top, *_names(works, peak, bandwidth, first, last, dark))],
     )
     said = "; ".join(
         f"{work.label}: {work.intensity:.3g} FLOP per byte, at most "
@@ -102,15 +108,23 @@ def _point(work: Work, height: float, dark: bool) -> go.Scatter:
     )
 
 
-def _names(works: Sequence[Work], peak: float, bandwidth: float, dark: bool) -> list[dict[str, Any]]:
-    """The dense points' names step down to the lower right of the roof, the attention point's stands beside it."""
-    notes = []
-    for place, work in enumerate(works):
+def _names(works: Sequence[Work], peak: float, bandwidth: float, first: float, last: float, dark: bool) -> Notes:
+    """EMS-SD's name stands above the roof, the others below it, pushed down where one would lie on another."""
+    decade_x = WIDTH / math.log10(last / first)
+    decade_y = HEIGHT / math.log10(HEADROOM * attainable(last, peak, bandwidth) / attainable(first, peak, bandwidth))
+    notes: Notes = []
+    above: list[tuple[float, float]] = []
+    for work in sorted(works, key=lambda work: (-work.intensity, work.method == ATTENTION)):
         height = attainable(work.intensity, peak, bandwidth) / TERA
-        beyond = work.intensity > 0.5 * peak / bandwidth
-        shift: dict[str, Any] = {"xanchor": "left", "xshift": 12, "yshift": -6}
-        if beyond:
-            shift = {"xanchor": "right", "xshift": -2, "yshift": -18 - 17 * (len(works) - 1 - place)}
-            shift = {"xanchor": "center", "xshift": 0, "yshift": -18 - 17 * ((len(works) - 1 - place) % 2)}
+        shift: dict[str, Any] = {"xanchor": "right", "xshift": -9, "yshift": 11}
+        if work.method != "ems-sd":
+            x, y = decade_x * math.log10(work.intensity), decade_y * math.log10(height)
+            flat = work.intensity * bandwidth > peak
+            wanted = y - (18 if flat else 7)
+            for other_x, other_y in above:
+                if abs(other_x - x) < NAME_WIDTH and wanted > other_y - NAME_HEIGHT:
+                    wanted = other_y - NAME_HEIGHT
+            above.append((x, wanted))
+            shift = {"xanchor": "center" if flat else "left", "xshift": 0 if flat else 12, "yshift": wanted - y}
         notes.append(text(work.label, work.intensity, height, colour("ink", dark), **shift))
     return notes

@@ -6,10 +6,17 @@ from collections.abc import Mapping
 
 from emssd.acceptance import MAX_BATCH
 from emssd.config import METHOD_TITLES
-from emssd.hardware import HARDWARE, Hardware
+from emssd.hardware import HARDWARE, Hardware, memory_needed
+from emssd.model_presets import MODELS
 from emssd.ui.numbers_settings import Settings, dtype_of
 
 TABLE_NOTE = "The paper’s Table 2 orders the two middle rows the other way from its own caption. Shown here: our model."
+WHY = (
+    "Table 2 has a row with only the KV cache unpadded and a row with only the inputs unpadded. As printed, unpadded "
+    "inputs gain more; the caption says that the KV cache matters more. Two things can be meant by that: the rows’ "
+    "names are exchanged, or the caption is wrong. With prompts of realistic spread, and costs that one GPU can have, "
+    "the model fits the exchanged names better. That is no proof: which half gains more depends on the prompts."
+)
 UPPER = {"opt": "OPT", "llama": "Llama", "qwen3": "Qwen3", "smollm2": "SmolLM2"}
 
 
@@ -31,24 +38,50 @@ def bandwidth(machine: Hardware) -> str:
     )
 
 
+def fit_words(errors: Mapping[int, float]) -> str:
+    """How far the lines are from the paper's points."""
+    worst = max(errors, key=errors.__getitem__)
+    mean = sum(errors.values()) / len(errors)
+    return f"our model, {100 * mean:.2g} % mean error, batch {worst} fits worst ({100 * errors[worst]:.2g} %)"
+
+
+def ablation_words(settings: Settings, factors: Mapping[str, float], equal: Mapping[str, float]) -> str:
+    """Which half of EMS-SD gains more: with these prompts, and with equal ones.
+
+    Args:
+        factors: speed-up of the two halves at the settings' batch.
+        equal: the same with prompts of one length.
+    """
+
+    def said(found: Mapping[str, float]) -> str:
+        inputs, cache = found["packed-input"], found["ragged-cache"]
+        winner = "the ragged cache gains more" if cache > inputs else "packed inputs gain more"
+        return f"packed input only {inputs:.2f}×, ragged cache only {cache:.2f}×, so {winner}"
+
+    return (
+        f"At batch {settings.batch} with these prompts: {said(factors)}. With equal prompts of {settings.mean} tokens: "
+        f"{said(equal)}."
+    )
+
+
 def below(falls: Mapping[str, int | None], shown: int) -> str:
     """The sentence in the area where not speculating is faster; "" where no method gets there up to batch `shown`."""
     said = [
         f"{_lower(name)} from batch {batch}" for name, batch in falls.items() if batch is not None and batch <= shown
     ]
-    return f"Slower than not speculating: {', '.join(reversed(said))}" if said else ""
+    return f"Slower than not speculating: {', '.join(said)}" if said else ""
 
 
 def _lower(name: str) -> str:
     return METHOD_TITLES[name] if name == "ems-sd" else METHOD_TITLES[name].lower()
 
 
-def falls_answer(settings: Settings, falls: Mapping[str, int | None]) -> str:
+def falls_answer(falls: Mapping[str, int | None]) -> str:
     """At which batch each method falls below greedy."""
     vanilla, ems = falls["vanilla"], falls["ems-sd"]
     if vanilla is None and ems is None:
         return f"Never, up to batch {MAX_BATCH}. Nor does EMS-SD."
-    said = "Never, up to batch {MAX_BATCH}." if vanilla is None else f"From batch {vanilla} on."
+    said = f"Never, up to batch {MAX_BATCH}." if vanilla is None else f"From batch {vanilla} on."
     return f"{said} EMS-SD: {f'from batch {ems} on' if ems is not None else f'never, up to batch {MAX_BATCH}'}."
 
 
@@ -68,6 +101,24 @@ def varlen_answer(falls: Mapping[str, int | None]) -> str:
     return f"With varlen attention vanilla still falls below greedy, from batch {falls['vanilla']} on."
 
 
-def machine_title(settings: Settings) -> str:
-    """The machine's short name."""
-    return HARDWARE[settings.hardware].title
+def points_words(settings: Settings) -> str:
+    """What the points are, or why there are none."""
+    if not settings.is_papers:
+        return "no points: the paper’s are for OPT-6.7B, on what may be an A100"
+    if settings.kernel != "per_token":
+        return "paper’s points, faint: measured with its own kernel"
+    return "paper, Figure 1" if settings.labels == "hidden" else "paper, Figure 1 and Table 2"
+
+
+def memory_words(settings: Settings) -> str:
+    """A sentence where weights and the padded cache of the batch do not fit into the machine's memory."""
+    machine, acceptance = HARDWARE[settings.hardware], settings.acceptance
+    row = acceptance.mean_longest_prompt(settings.batch) + acceptance.output_tokens * (settings.length + 1)
+    slots = settings.batch * row
+    needed = memory_needed(MODELS[settings.model], dtype_of(machine), slots)
+    if needed <= machine.memory_bytes:
+        return ""
+    return (
+        f"Not vanilla’s batch of {settings.batch}: weights and its cache of {slots / 1000:,.0f} thousand slots need "
+        f"{needed / 1e9:,.0f} GB of {machine.memory_bytes / 1e9:,.0f} GB."
+    )

@@ -1,0 +1,176 @@
+"""The cards of the page "Numbers": each with a title, a chart and what it says in words."""
+
+from __future__ import annotations
+
+import html
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from emssd.config import METHOD_TITLES
+from emssd.hardware import HARDWARE
+from emssd.ui.numbers_cells import cells_button
+from emssd.ui.numbers_controls import batch_control, picture_control
+from emssd.ui.numbers_model import (
+    TAKEN_APART,
+    Curves,
+    StepParts,
+    attention_intensity,
+    best_lengths,
+    curves,
+    dense_intensity,
+    factors_at,
+    fit_errors,
+    paper_points,
+    shown_methods,
+    step_parts,
+)
+from emssd.ui.numbers_settings import BATCHES, Settings, dtype_of
+from emssd.ui.numbers_table import speed_up_table, step_table
+from emssd.ui.numbers_words import (
+    TABLE_NOTE,
+    WHY,
+    ablation_words,
+    below,
+    best_answer,
+    falls_answer,
+    fit_words,
+    memory_words,
+    model_title,
+    points_words,
+    varlen_answer,
+)
+
+if TYPE_CHECKING:
+    from streamlit.delta_generator import DeltaGenerator
+
+    from emssd.ui.charts import Chart
+
+SLOT_WORDS = {"useful": "useful", "prompt_pad": "prompt pads", "hole": "holes", "pad_query": "queries of input pads"}
+ROW_WORDS = {"useful": "useful", "pad": "pads of live rows", "finished": "finished rows"}
+
+
+def charts(settings: Settings) -> None:
+    """Draw all cards, what takes longest last."""
+    dark = st.context.theme.type == "dark"
+    found, points = curves(settings), paper_points(settings)
+    with st.container(border=True, key="chart_speedups"):
+        answers = _speed_ups(settings, found, points, dark)
+    with st.container(horizontal=True, vertical_alignment="center", key="numbers_batch_bar"):
+        st.html('<h2 class="section">A mean step of batch</h2>')
+        batch_control()
+        picture_control()
+    parts = {name: step_parts(settings, name) for name in TAKEN_APART}
+    left, right = st.columns(2, gap="small")
+    with left, st.container(border=True, height="stretch", key="chart_slots"):
+        _slots(settings, parts, dark)
+    with right, st.container(border=True, height="stretch", key="chart_roofline"):
+        _roofline(settings, parts, dark)
+    left, right = st.columns(2, gap="small")
+    with left, st.container(border=True, height="stretch", key="chart_rows"):
+        _rows(settings, parts, dark)
+    with st.expander("The same numbers as tables", key="numbers_tables"):
+        st.html(_table(*speed_up_table(found, points)) + _table(*step_table(settings)))
+    with answers:
+        _answers(settings, found)
+
+
+def _head(title: str, note: str = "", more: str = "") -> None:
+    st.html(f'<div class="c-head"><b>{html.escape(title)}</b><p>{html.escape(note)}</p>{more}</div>')
+
+
+def _plot(chart: Chart, name: str) -> None:
+    from emssd.ui.numbers_charts import config
+
+    settings = config(f"numbers-{name}", st.session_state.get("numbers_picture", "png"))
+    st.plotly_chart(chart.figure, width="stretch", config=settings, alt=chart.alt, key=f"plot_numbers_{name}")
+
+
+def _speed_ups(settings: Settings, found: Curves, points: dict[str, dict[int, float]], dark: bool) -> DeltaGenerator:
+    """The main chart; returns where the answers go."""
+    from emssd.ui import numbers_charts
+
+    where = f"{model_title(settings.model)} with prompt lookup on {HARDWARE[settings.hardware].title}"
+    _head("Speed-up over greedy by batch size", f"same prompts, decode time, prefill excluded; {where}")
+    lines = {name: found.lines[name] for name in shown_methods(settings)}
+    apply = settings.kernel == "per_token"
+    errors = fit_errors(lines, points) if points and apply else {}
+    signs = '<i class="m m-ems-sd"></i><i class="m m-vanilla"></i>' if points else ""
+    model = fit_words(errors) if errors else "our model"
+    with st.container(key="numbers_main"):
+        with st.container(key="numbers_plot"):
+            st.html(
+                f'<p class="n-legend">{signs}<span>{html.escape(points_words(settings))}</span>'
+                f'<i class="n-line"></i><i class="n-line dashed"></i><span>{html.escape(model)}</span></p>'
+            )
+            sentence = below(found.falls, max(BATCHES))
+            _plot(numbers_charts.speed_ups(lines, points, apply, BATCHES, sentence, dark), "speed-up")
+        return st.container(key="numbers_answers")
+
+
+def _answers(settings: Settings, found: Curves) -> None:
+    pairs = [
+        ("At which batch does vanilla fall below greedy on this machine?", falls_answer(found.falls)),
+        ("Best draft length here?", best_answer(settings, best_lengths(settings))),
+    ]
+    if settings.kernel == "varlen":
+        pairs.append(("What does varlen attention change?", varlen_answer(found.falls)))
+    if note := memory_words(settings):
+        pairs.append(("Does it fit?", note))
+    body = "".join(f"<dt>{html.escape(asked)}</dt><dd>{html.escape(said)}</dd>" for asked, said in pairs)
+    st.html(f'<dl class="n-answers" data-testid="answers">{body}</dl>')
+
+
+def _slots(settings: Settings, parts: dict[str, StepParts], dark: bool) -> None:
+    from emssd.ui import numbers_charts
+
+    note = "thousand KV slots per step, modelled; padding by kind, never one number"
+    _head(f"What attention reads, batch {settings.batch}", note)
+    amounts = {name: part.slots for name, part in parts.items()}
+    ends = {name: f"{part.attention_ms:.3g} ms" for name, part in parts.items()}
+    _plot(numbers_charts.kinds(amounts, SLOT_WORDS, ends, "Thousand KV slots per step", 1000, dark=dark), "slots")
+    with st.container(horizontal=True, vertical_alignment="center", key="numbers_table_note"):
+        st.html(f'<p class="note">{TABLE_NOTE}</p>')
+        with st.popover("Why they may differ", type="tertiary", key="numbers_why"):
+            equal = replace(settings, spread=0)
+            st.html(f'<p class="n-why">{WHY}</p>')
+            st.html(f'<p class="n-why">{ablation_words(settings, factors_at(settings), factors_at(equal))}</p>')
+    cells_button(settings)
+
+
+def _rows(settings: Settings, parts: dict[str, StepParts], dark: bool) -> None:
+    from emssd.ui import numbers_charts
+
+    note = "rows per step, modelled; input padding costs its own step only"
+    _head(f"What the dense layers are fed, batch {settings.batch}", note)
+    amounts = {name: part.rows for name, part in parts.items()}
+    ends = {name: f"{part.step_ms:.3g} ms a step" for name, part in parts.items()}
+    _plot(numbers_charts.kinds(amounts, ROW_WORDS, ends, "Rows per step", room=1.4, dark=dark), "rows")
+
+
+def _roofline(settings: Settings, parts: dict[str, StepParts], dark: bool) -> None:
+    from emssd.ui.numbers_roofline import ATTENTION, Work, roofline
+
+    _head(f"Roofline, batch {settings.batch}", "TFLOP/s against arithmetic intensity; upper bounds for one step")
+    machine = HARDWARE[settings.hardware]
+    rows = {"greedy": float(settings.batch), "vanilla": parts["vanilla"].fed, "ems-sd": parts["ems-sd"].fed}
+    each = attention_intensity(settings, "ems-sd")
+    kernel = "per-token kernel" if settings.kernel == "per_token" else "varlen, EMS-SD"
+    works = [Work(f"attention, {kernel}: {each:.3g} FLOP per byte", ATTENTION, each)]
+    for name, fed in rows.items():
+        title = METHOD_TITLES[name] if name == "ems-sd" else METHOD_TITLES[name].lower()
+        works.append(Work(f"{title}, {fed:.0f} rows", name, dense_intensity(settings, fed)))
+    works.sort(key=lambda work: work.intensity)
+    _plot(roofline(works, machine.flops(dtype_of(machine)), machine.bandwidth, dark), "roofline")
+
+
+def _table(heads: list[str], rows: list[list[str]]) -> str:
+    head = "".join(f'<th scope="col">{html.escape(cell)}</th>' for cell in heads)
+    body = "".join(
+        f'<tr><th scope="row">{html.escape(row[0])}</th>'
+        + "".join(f"<td>{html.escape(cell)}</td>" for cell in row[1:])
+        + "</tr>"
+        for row in rows
+    )
+    return f'<table class="n-table"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'

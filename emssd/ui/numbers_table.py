@@ -1,0 +1,116 @@
+"""All numbers that the page "Numbers" shows, one a line: for its tables and for CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass
+
+from emssd.config import METHOD_TITLES
+from emssd.ui.numbers_model import (
+    TAKEN_APART,
+    Curves,
+    attention_intensity,
+    best_lengths,
+    curves,
+    dense_intensity,
+    paper_points,
+    step_parts,
+)
+from emssd.ui.numbers_settings import BATCHES, Settings
+
+
+@dataclass(frozen=True)
+class Line:
+    """One number: what it is of, its unit, and where it comes from. Empty where a source has none."""
+
+    quantity: str
+    method: str
+    batch: int | str
+    kind: str
+    unit: str
+    model: float | str = ""
+    paper: float | str = ""
+
+
+def lines_of(settings: Settings) -> list[Line]:
+    """Every number that the charts show, under the settings that they follow from."""
+    found, points = curves(settings), paper_points(settings)
+    return [*_settings(settings), *_speed_ups(found, points), *_answers(settings, found), *_step(settings)]
+
+
+def _settings(settings: Settings) -> Iterable[Line]:
+    values = asdict(settings)
+    values.update(values.pop("costs"))
+    units = {"fixed": "ms", "row": "ms per row", "slot": "µs per slot", "hit": "%", "token": "%"}
+    units |= {"length": "tokens", "mean": "tokens", "spread": "tokens", "batch": "rows"}
+    for name, value in values.items():
+        yield Line("setting", "", "", name, units.get(name, ""), value)
+
+
+def _speed_ups(found: Curves, points: Mapping[str, Mapping[int, float]]) -> Iterable[Line]:
+    for method, line in found.lines.items():
+        for batch, value in line.items():
+            paper = points.get(method, {}).get(batch, "")
+            yield Line("speed-up over greedy", method, batch, "", "×", value, paper)
+
+
+def _answers(settings: Settings, found: Curves) -> Iterable[Line]:
+    for method, batch in found.falls.items():
+        yield Line("first batch below greedy", method, "", "", "rows", "" if batch is None else batch)
+    for method, (length, gain) in best_lengths(settings).items():
+        yield Line("best draft length", method, settings.batch, "", "tokens", length)
+        yield Line("speed-up at the best draft length", method, settings.batch, "", "×", gain)
+
+
+def _step(settings: Settings) -> Iterable[Line]:
+    batch = settings.batch
+    for method in TAKEN_APART:
+        parts = step_parts(settings, method)
+        for kind, value in parts.slots.items():
+            yield Line("KV slots read per step", method, batch, kind, "slots", value)
+        for kind, value in parts.rows.items():
+            yield Line("rows fed per step", method, batch, kind, "rows", value)
+        yield Line("attention per step", method, batch, "", "ms", parts.attention_ms)
+        yield Line("step", method, batch, "", "ms", parts.step_ms)
+        yield Line("dense intensity", method, batch, "", "FLOP/byte", dense_intensity(settings, parts.fed))
+        yield Line("attention intensity", method, batch, "", "FLOP/byte", attention_intensity(settings, method))
+    yield Line("dense intensity", "greedy", batch, "", "FLOP/byte", dense_intensity(settings, batch))
+
+
+def csv_of(settings: Settings) -> str:
+    """The lines as CSV with a header."""
+    out = io.StringIO(newline="")
+    writer = csv.writer(out)
+    writer.writerow(Line.__dataclass_fields__)
+    writer.writerows(asdict(line).values() for line in lines_of(settings))
+    return out.getvalue()
+
+
+def speed_up_table(found: Curves, points: Mapping[str, Mapping[int, float]]) -> tuple[list[str], list[list[str]]]:
+    """(heads, rows of cells): speed-ups by batch size, the paper's in brackets."""
+    heads = ["Batch", *(METHOD_TITLES[name] for name in TAKEN_APART)]
+
+    def cell(name: str, batch: int) -> str:
+        paper = points.get(name, {}).get(batch)
+        return f"{found.lines[name][batch]:.2f}" + (f" (paper {paper:.2f})" if paper else "")
+
+    return heads, [[str(batch), *(cell(name, batch) for name in TAKEN_APART)] for batch in BATCHES]
+
+
+def step_table(settings: Settings) -> tuple[list[str], list[list[str]]]:
+    """(heads, rows of cells): the mean step of every method at the settings' batch."""
+    parts = {name: step_parts(settings, name) for name in TAKEN_APART}
+    heads = ["A mean step", *(METHOD_TITLES[name] for name in parts)]
+    rows = [
+        [f"KV slots read, {kind.replace('_', ' ')}", *(f"{part.slots[kind]:,.0f}" for part in parts.values())]
+        for kind in parts["vanilla"].slots
+    ]
+    rows += [
+        [f"Rows fed, {kind}", *(f"{part.rows[kind]:,.1f}" for part in parts.values())] for kind in parts["vanilla"].rows
+    ]
+    rows.append(["Attention, ms", *(f"{part.attention_ms:,.1f}" for part in parts.values())])
+    rows.append(["Whole step, ms", *(f"{part.step_ms:,.1f}" for part in parts.values())])
+    rows.append(["Steps of a run", *(f"{part.steps:,.1f}" for part in parts.values())])
+    return heads, rows
