@@ -38,7 +38,7 @@ from emssd.session import load
 from emssd.streaming import progress_bar
 
 DONE, FAILED = 0, 1
-BUSY = 0.5
+BUSY = 0.75
 """Load average for each processor above which measurements are said to be noisy."""
 
 
