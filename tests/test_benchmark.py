@@ -200,6 +200,18 @@ def test_a_wrong_output_is_found_and_does_not_count(monkeypatch: pytest.MonkeyPa
     assert "does not count" in bench_table(results, "x")
 
 
+def test_a_speed_up_over_a_wrong_greedy_does_not_count() -> None:
+    state = invented()
+    wrong = {"row": 1, "position": 2, "expected": 5, "got": 6, "gap": 0.5, "near_tie": False}
+    for tie in (True, False):
+        state.repeats("copy-rich", 2)[1]["results"][0]["differences"] = [{**wrong, "near_tie": tie}]
+        results = BenchResults.of(state)
+        point = results.point("copy-rich", 2, Entry("ems-sd", "prompt-lookup"))
+        assert point is not None
+        assert point.counts == tie
+        assert results.passed == tie
+
+
 def test_the_environment_names_the_processor(measured: Benchmark) -> None:
     place = measured.state.header["environment"]
     assert place["cpu"] == cpu_name() != ""
