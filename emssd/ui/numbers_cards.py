@@ -10,6 +10,8 @@ import streamlit as st
 
 from emssd.config import METHOD_TITLES
 from emssd.hardware import HARDWARE
+from emssd.ui.numbers_bench import measured_card
+from emssd.ui.numbers_card import head, plot
 from emssd.ui.numbers_cells import cells_button
 from emssd.ui.numbers_controls import batch_control, picture_control
 from emssd.ui.numbers_model import (
@@ -45,8 +47,6 @@ from emssd.ui.numbers_words import (
 if TYPE_CHECKING:
     from streamlit.delta_generator import DeltaGenerator
 
-    from emssd.ui.charts import Chart
-
 SLOT_WORDS = {"useful": "useful", "prompt_pad": "prompt pads", "hole": "holes", "pad_query": "queries of input pads"}
 ROW_WORDS = {"useful": "useful", "pad": "pads of live rows", "finished": "finished rows"}
 
@@ -70,21 +70,12 @@ def charts(settings: Settings) -> None:
     left, right = st.columns(2, gap="small")
     with left, st.container(border=True, height="stretch", key="chart_rows"):
         _rows(settings, parts, dark)
+    with right, st.container(border=True, height="stretch", key="chart_measured"):
+        measured_card(dark)
     with st.expander("The same numbers as tables", key="numbers_tables"):
         st.html(_table(*speed_up_table(found, points)) + _table(*step_table(settings)))
     with answers:
         _answers(settings, found)
-
-
-def _head(title: str, note: str = "", more: str = "") -> None:
-    st.html(f'<div class="c-head"><b>{html.escape(title)}</b><p>{html.escape(note)}</p>{more}</div>')
-
-
-def _plot(chart: Chart, name: str) -> None:
-    from emssd.ui.numbers_charts import config
-
-    settings = config(f"numbers-{name}", st.session_state.get("numbers_picture", "png"))
-    st.plotly_chart(chart.figure, width="stretch", config=settings, alt=chart.alt, key=f"plot_numbers_{name}")
 
 
 def _speed_ups(settings: Settings, found: Curves, points: dict[str, dict[int, float]], dark: bool) -> DeltaGenerator:
@@ -92,7 +83,7 @@ def _speed_ups(settings: Settings, found: Curves, points: dict[str, dict[int, fl
     from emssd.ui import numbers_charts
 
     where = f"{model_title(settings.model)} with prompt lookup on {HARDWARE[settings.hardware].title}"
-    _head("Speed-up over greedy by batch size", f"same prompts, decode time, prefill excluded; {where}")
+    head("Speed-up over greedy by batch size", f"same prompts, decode time, prefill excluded; {where}")
     lines = {name: found.lines[name] for name in shown_methods(settings)}
     apply = settings.kernel == "per_token"
     errors = fit_errors(lines, points) if points and apply else {}
@@ -105,7 +96,7 @@ def _speed_ups(settings: Settings, found: Curves, points: dict[str, dict[int, fl
                 f'<i class="n-line"></i><i class="n-line dashed"></i><span>{html.escape(model)}</span></p>'
             )
             sentence = below(found.falls, max(BATCHES))
-            _plot(numbers_charts.speed_ups(lines, points, apply, BATCHES, sentence, dark), "speed-up")
+            plot(numbers_charts.speed_ups(lines, points, apply, BATCHES, sentence, dark), "speed-up")
         return st.container(key="numbers_answers")
 
 
@@ -126,10 +117,10 @@ def _slots(settings: Settings, parts: dict[str, StepParts], dark: bool) -> None:
     from emssd.ui import numbers_charts
 
     note = "thousand KV slots per step, modelled; padding by kind, never one number"
-    _head(f"What attention reads, batch {settings.batch}", note)
+    head(f"What attention reads, batch {settings.batch}", note)
     amounts = {name: part.slots for name, part in parts.items()}
     ends = {name: f"{part.attention_ms:.3g} ms" for name, part in parts.items()}
-    _plot(numbers_charts.kinds(amounts, SLOT_WORDS, ends, "Thousand KV slots per step", 1000, dark=dark), "slots")
+    plot(numbers_charts.kinds(amounts, SLOT_WORDS, ends, "Thousand KV slots per step", 1000, dark=dark), "slots")
     with st.container(horizontal=True, vertical_alignment="center", key="numbers_table_note"):
         st.html(f'<p class="note">{TABLE_NOTE}</p>')
         with st.popover("Why they may differ", type="tertiary", key="numbers_why"):
@@ -143,16 +134,16 @@ def _rows(settings: Settings, parts: dict[str, StepParts], dark: bool) -> None:
     from emssd.ui import numbers_charts
 
     note = "rows per step, modelled; input padding costs its own step only"
-    _head(f"What the dense layers are fed, batch {settings.batch}", note)
+    head(f"What the dense layers are fed, batch {settings.batch}", note)
     amounts = {name: part.rows for name, part in parts.items()}
     ends = {name: f"{part.step_ms:.3g} ms a step" for name, part in parts.items()}
-    _plot(numbers_charts.kinds(amounts, ROW_WORDS, ends, "Rows per step", room=1.4, dark=dark), "rows")
+    plot(numbers_charts.kinds(amounts, ROW_WORDS, ends, "Rows per step", room=1.4, dark=dark), "rows")
 
 
 def _roofline(settings: Settings, parts: dict[str, StepParts], dark: bool) -> None:
     from emssd.ui.numbers_roofline import ATTENTION, Work, roofline
 
-    _head(f"Roofline, batch {settings.batch}", "TFLOP/s against arithmetic intensity; upper bounds for one step")
+    head(f"Roofline, batch {settings.batch}", "TFLOP/s against arithmetic intensity; upper bounds for one step")
     machine = HARDWARE[settings.hardware]
     rows = {"greedy": float(settings.batch), "vanilla": parts["vanilla"].fed, "ems-sd": parts["ems-sd"].fed}
     each = attention_intensity(settings, "ems-sd")
@@ -162,7 +153,7 @@ def _roofline(settings: Settings, parts: dict[str, StepParts], dark: bool) -> No
         title = METHOD_TITLES[name] if name == "ems-sd" else METHOD_TITLES[name].lower()
         works.append(Work(f"{title}, {fed:.0f} rows", name, dense_intensity(settings, fed)))
     works.sort(key=lambda work: work.intensity)
-    _plot(roofline(works, machine.flops(dtype_of(machine)), machine.bandwidth, dark), "roofline")
+    plot(roofline(works, machine.flops(dtype_of(machine)), machine.bandwidth, dark), "roofline")
 
 
 def _table(heads: list[str], rows: list[list[str]]) -> str:

@@ -174,11 +174,12 @@ def picture_control() -> None:
     st.segmented_control(
         "Pictures saved as",
         ("png", "svg"),
-        format_func=str.upper,
+        format_func=lambda name: f"Pictures as {name.upper()}" if name == "png" else name.upper(),
         default="png",
         required=True,
         key=_key("picture"),
         persist_state="session",
+        label_visibility="collapsed",
     )
 
 
