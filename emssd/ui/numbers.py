@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from functools import partial
 
 import streamlit as st
@@ -10,10 +11,11 @@ from emssd.errors import ConfigError
 from emssd.ui.frame import begin_page
 from emssd.ui.notices import warn
 from emssd.ui.numbers_cards import charts
-from emssd.ui.numbers_controls import controls, put
+from emssd.ui.numbers_controls import controls, get, put
 from emssd.ui.numbers_link import link_of, read_link
 from emssd.ui.numbers_settings import Settings
 from emssd.ui.numbers_table import csv_of
+from emssd.ui.numbers_words import headline
 from emssd.ui.player_assets import read_asset
 
 
@@ -30,7 +32,7 @@ def page() -> None:
 
 
 def _restore() -> None:
-    """Set the controls by the address, or as they were left.
+    """Set the controls by the address, or as they were left; while the page stays, they keep what they say.
 
     The address follows the controls, so that an address that differs from the last one written was asked for: by a
     link, or by the browser's Back.
@@ -38,9 +40,11 @@ def _restore() -> None:
     state, query = st.session_state, st.query_params.to_dict()
     returns = state.get("numbers_run") != state["script_runs"] - 1
     state["numbers_run"] = state["script_runs"]
-    if "numbers" not in state or not (query == state["numbers_link"] or (returns and not query)):
+    if "numbers" not in state or (query != state["numbers_link"] and not (returns and not query)):
         state["numbers"], state["numbers_notices"] = read_link(query)
-    put(state["numbers"])
+        put(state["numbers"])
+    elif returns:
+        put(state["numbers"])
 
 
 @st.fragment
@@ -51,6 +55,7 @@ def _body() -> None:
     with st.container(key="numbers"):
         with st.container(key="numbers_drawer", horizontal=True, vertical_alignment="center"):
             st.toggle("Settings", key="numbers_open", on_change="ignore")
+            st.html(f'<p class="note">{html.escape(headline(get()))}</p>')
         with st.container(key="numbers_controls"):
             settings = controls(_save)
         if settings != state["numbers"]:

@@ -121,13 +121,13 @@ def _slots(settings: Settings, parts: dict[str, StepParts], dark: bool) -> None:
     amounts = {name: part.slots for name, part in parts.items()}
     ends = {name: f"{part.attention_ms:.3g} ms" for name, part in parts.items()}
     plot(numbers_charts.kinds(amounts, SLOT_WORDS, ends, "Thousand KV slots per step", 1000, dark=dark), "slots")
+    st.html(f'<p class="note">{TABLE_NOTE}</p>')
     with st.container(horizontal=True, vertical_alignment="center", key="numbers_table_note"):
-        st.html(f'<p class="note">{TABLE_NOTE}</p>')
         with st.popover("Why they may differ", type="tertiary", key="numbers_why"):
             equal = replace(settings, spread=0)
             st.html(f'<p class="n-why">{WHY}</p>')
             st.html(f'<p class="n-why">{ablation_words(settings, factors_at(settings), factors_at(equal))}</p>')
-    cells_button(settings)
+        cells_button(settings)
 
 
 def _rows(settings: Settings, parts: dict[str, StepParts], dark: bool) -> None:
@@ -147,11 +147,13 @@ def _roofline(settings: Settings, parts: dict[str, StepParts], dark: bool) -> No
     machine = HARDWARE[settings.hardware]
     rows = {"greedy": float(settings.batch), "vanilla": parts["vanilla"].fed, "ems-sd": parts["ems-sd"].fed}
     each = attention_intensity(settings, "ems-sd")
-    kernel = "per-token kernel" if settings.kernel == "per_token" else "varlen, EMS-SD"
-    works = [Work(f"attention, {kernel}: {each:.3g} FLOP per byte", ATTENTION, each)]
+    kernel = "per-token kernel" if settings.kernel == "per_token" else "varlen"
+    works = [Work(f"attention, {kernel}: {each:.3g}", ATTENTION, each)]
     for name, fed in rows.items():
         title = METHOD_TITLES[name] if name == "ems-sd" else METHOD_TITLES[name].lower()
-        works.append(Work(f"{title}, {fed:.0f} rows", name, dense_intensity(settings, fed)))
+        works.append(
+            Work(f"{title}, {fed:.0f} {'row' if round(fed) == 1 else 'rows'}", name, dense_intensity(settings, fed))
+        )
     works.sort(key=lambda work: work.intensity)
     plot(roofline(works, machine.flops(dtype_of(machine)), machine.bandwidth, dark), "roofline")
 

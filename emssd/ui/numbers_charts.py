@@ -18,9 +18,11 @@ from emssd.ui.numbers_measured import Measured
 from emssd.ui.palette import CHROME
 
 Numbers = Mapping[int, float]
-TALL, LOW = 380, 230
+TALL, MIDDLE, LOW = 380, 300, 230
 END_GAP = 0.052
 """Least distance of two names at the lines' ends, as a share of the chart's height."""
+NEGLIGIBLE = 1e-3
+"""Share of a bar below which a kind is not drawn: expectations are rounded."""
 KIND_STYLES = {
     "useful": ("useful", ""),
     "prompt_pad": ("useful", "."),
@@ -95,7 +97,7 @@ def speed_ups(
         data,
         TALL,
         xaxis={
-            "range": [0, last * 1.13],
+            "range": [0, last * (1.13 if len(lines) < 3 else 1.24)],
             "tickvals": list(batches),
             "showgrid": False,
             "zeroline": False,
@@ -104,7 +106,7 @@ def speed_ups(
         yaxis={"range": [0, top], "tickformat": "~g", "ticksuffix": "×", "zeroline": False, "dtick": max(1, top // 6)},
         shapes=_ground(last, colour("waste", dark), colour("ink", dark)),
         annotations=[
-            *_labels(labelled, batches, dark),
+            *_labels(labelled, lines, batches, (TALL - 90) / top, dark),
             *_end_names(lines, last, top, dark),
             _below(below, last, dark),
         ],
@@ -184,20 +186,30 @@ def text(words: str, x: float, y: Any, tint: str, **more: Any) -> dict[str, Any]
     return {"text": words, "x": x, "y": y, "showarrow": False, "font": {"color": tint, "size": 12.5}, **more}
 
 
-def _labels(lines: Mapping[str, Numbers], batches: Sequence[int], dark: bool) -> list[dict[str, Any]]:
-    """Values outside the pair of lines: EMS-SD's above, vanilla's below, beside them where they fall steeply."""
+def _labels(
+    labelled: Mapping[str, Numbers], lines: Mapping[str, Numbers], batches: Sequence[int], unit: float, dark: bool
+) -> list[dict[str, Any]]:
+    """Values outside the pair of lines: EMS-SD's above, vanilla's below, beside them where they fall steeply.
+
+    Args:
+        labelled: the values; a label keeps clear of the line, too, where that is not the same.
+        unit: pixels of 1 on the axis, roughly.
+    """
     notes = []
-    upper, lower = lines.get("ems-sd", {}), lines.get("vanilla", {})
+    upper, lower = labelled.get("ems-sd", {}), labelled.get("vanilla", {})
     for place, batch in enumerate(batches):
         high, low = upper.get(batch), lower.get(batch)
         both = high is not None and low is not None and abs(high - low) < 0.005
         steep = place < 2
+        shift: dict[str, Any]
         if high is not None:
             said = f"<b>{high:.2f}</b>{' both' if both else ''}"
-            shift = {"xanchor": "left", "xshift": 12, "yshift": 7} if steep else {"yshift": 16}
+            clear = 16 + max(0.0, lines["ems-sd"][batch] - high) * unit
+            shift = {"xanchor": "left", "xshift": 12, "yshift": 7} if steep else {"yshift": clear}
             notes.append(text(said, batch, high, colour("brand", dark), **shift))
         if low is not None and not both:
-            shift = {"xanchor": "right", "xshift": -10, "yshift": -7} if steep else {"yshift": -16}
+            clear = 16 + max(0.0, low - lines["vanilla"][batch]) * unit
+            shift = {"xanchor": "right", "xshift": -10, "yshift": -7} if steep else {"yshift": -clear}
             notes.append(text(f"{low:.2f}", batch, low, colour("vanilla", dark), **shift))
     return notes
 
@@ -248,7 +260,7 @@ def kinds(
     data = [
         _kind(kind, word, titles, [parts[kind] / divide for parts in amounts.values()], dark)
         for kind, word in words.items()
-        if any(parts[kind] for parts in amounts.values())
+        if any(parts[kind] > NEGLIGIBLE * sum(parts.values()) for parts in amounts.values())
     ]
     drawn = figure(
         data,
@@ -306,7 +318,9 @@ def _numbers_inside(
             if value > 0.06 * longest:
                 tint = colour("ink" if hatched else "panel", dark)
                 place = {"xanchor": "left", "xshift": 7, **ground}
-                notes.append(text(f"<b>{value:,.0f}</b>", start, METHOD_TITLES[name], tint, **place))
+                notes.append(
+                    text(f"<b>{value:,.{0 if value >= 10 else 1}f}</b>", start, METHOD_TITLES[name], tint, **place)
+                )
             start += value
     return notes
 

@@ -55,7 +55,10 @@ def put(settings: Settings) -> None:
 
 
 def get() -> Settings:
-    """What the controls say."""
+    """What the controls say; one that is not drawn keeps what it said."""
+    state = st.session_state
+    if _key("labels") not in state:
+        state[_key("labels")] = state["numbers"].labels
     values = {name: st.session_state[_key(name)] for name in Settings.__dataclass_fields__ if name != "costs"}
     costs = {name: float(st.session_state[_key(name)]) for name in Costs.__dataclass_fields__}
     return Settings(**values, costs=Costs(**costs))
@@ -63,9 +66,9 @@ def get() -> Settings:
 
 def _derive() -> None:
     """Another machine or model brings its own costs; drafts and prompts stay."""
-    state = st.session_state
-    for name, value in asdict(start_costs(*(state[_key(name)] for name in ("hardware", "model", "labels")))).items():
-        state[_key(name)] = value
+    now = get()
+    for name, value in asdict(start_costs(now.hardware, now.model, now.labels)).items():
+        st.session_state[_key(name)] = value
 
 
 def _reset() -> None:
@@ -123,7 +126,7 @@ def _machine() -> tuple[str, str]:
 
 
 def _costs(hardware: str, model: str) -> None:
-    starts = asdict(start_costs(hardware, model, st.session_state[_key("labels")]))
+    starts = asdict(start_costs(hardware, model, get().labels))
     for name, (label, unit) in COST_LABELS.items():
         end, step = cost_range(starts[name], FREE_ROW)
         st.session_state[_key(name)] = min(float(st.session_state[_key(name)]), end)

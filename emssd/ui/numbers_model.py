@@ -23,7 +23,6 @@ EVERY = ("greedy", *TAKEN_APART)
 CURVE = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24)
 """Batch sizes that a curve is drawn through."""
 COUNTED = ("rows", "query_slots", "span_slots", "launches", "live", "query_rows")
-POWERS = (1, 2, 4, 8, 16)
 BEYOND = (32, 48, 64, 96, 128, 192, MAX_BATCH)
 
 
@@ -153,28 +152,15 @@ def fit_errors(lines: Mapping[str, Mapping[int, float]], points: Mapping[str, Ma
 
 
 def best_lengths(settings: Settings) -> dict[str, tuple[int, float]]:
-    """Method -> (draft length, speed-up) that is fastest at the settings' batch, 1 to `LONGEST_DRAFT` drafts.
-
-    The speed-up rises to one best length and falls behind it, so that a step over powers of two and one between its
-    neighbours find it.
-    """
+    """Method -> (draft length, speed-up) that is fastest at the settings' batch, of 1 to `LONGEST_DRAFT` drafts."""
     costs, batch = settings.cost_model, settings.batch
-    tried: dict[int, dict[tuple[int, str], float]] = {}
-
-    def factor(length: int, name: str) -> float:
-        if length not in tried:
-            acceptance = settings.acceptance.with_settings(num_draft_tokens=length)
-            tried[length] = runs_of(acceptance, (batch,), ("greedy", *MAIN)).speed_ups(costs)
-        return tried[length][batch, name]
-
-    found = {}
-    for name in MAIN:
-        best, step = max(POWERS, key=lambda length: factor(length, name)), LONGEST_DRAFT
-        while step > 1:
-            step //= 2
-            near = [length for length in (best - step, best, best + step) if 1 <= length <= LONGEST_DRAFT]
-            best = max(near, key=lambda length: factor(length, name))
-        found[name] = (best, factor(best, name))
+    found: dict[str, tuple[int, float]] = {}
+    for length in range(1, LONGEST_DRAFT + 1):
+        acceptance = settings.acceptance.with_settings(num_draft_tokens=length)
+        factors = runs_of(acceptance, (batch,), ("greedy", *MAIN)).speed_ups(costs)
+        for name in MAIN:
+            if name not in found or factors[batch, name] > found[name][1]:
+                found[name] = (length, factors[batch, name])
     return found
 
 

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 
 from emssd.ui.charts import Chart
 from emssd.ui.method_style import METHOD_STYLES
-from emssd.ui.numbers_charts import LOW, colour, figure, text
+from emssd.ui.numbers_charts import MIDDLE, colour, figure, text
 
 TERA = 1e12
 ATTENTION = "attention"
@@ -20,7 +20,7 @@ ROOM = 1.9
 
 HEADROOM = 2.5
 """Factor by which the axis of FLOP/s goes on above the roof."""
-WIDTH, HEIGHT, NAME_WIDTH, NAME_HEIGHT = 430, 165, 150, 16
+WIDTH, HEIGHT, NAME_WIDTH, NAME_HEIGHT = 430, 235, 150, 16
 """Pixels of the plot and of a point's name, roughly."""
 Notes = list[dict[str, Any]]
 
@@ -66,7 +66,7 @@ def roofline(works: Sequence[Work], peak: float, bandwidth: float, dark: bool = 
     top = text(f"{peak / TERA:.3g} TFLOP/s", last, ys[-1], muted, xanchor="right", yshift=12)
     drawn = figure(
         [roof, *points],
-        LOW,
+        MIDDLE,
         margin={"l": 8, "r": 12, "t": 8, "b": 8},
         xaxis={**_logarithmic(first, last), "title": {"text": "FLOP per byte read", "standoff": 2}},
         yaxis={**_logarithmic(ys[0], ys[-1] * HEADROOM), "title": {"text": "TFLOP/s", "standoff": 2}},

@@ -8,7 +8,7 @@ from emssd.acceptance import MAX_BATCH
 from emssd.config import METHOD_TITLES
 from emssd.hardware import HARDWARE, Hardware, memory_needed
 from emssd.model_presets import MODELS
-from emssd.ui.numbers_settings import Settings, dtype_of
+from emssd.ui.numbers_settings import KERNELS, Settings, dtype_of
 
 TABLE_NOTE = "The paper’s Table 2 orders the two middle rows the other way from its own caption. Shown here: our model."
 WHY = (
@@ -121,4 +121,13 @@ def memory_words(settings: Settings) -> str:
     return (
         f"Not vanilla’s batch of {settings.batch}: weights and its cache of {slots / 1000:,.0f} thousand slots need "
         f"{needed / 1e9:,.0f} GB of {machine.memory_bytes / 1e9:,.0f} GB."
+    )
+
+
+def headline(settings: Settings) -> str:
+    """One line for the folded controls."""
+    return (
+        f"{HARDWARE[settings.hardware].title} · {model_title(settings.model)} · {KERNELS[settings.kernel].lower()} · "
+        f"{settings.hit:g} % found, {settings.token:g} % accepted, K = {settings.length} · "
+        f"prompts {settings.mean} ± {settings.spread}"
     )
