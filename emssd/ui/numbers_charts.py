@@ -21,6 +21,8 @@ Numbers = Mapping[int, float]
 TALL, MIDDLE, LOW = 380, 300, 230
 END_GAP = 0.052
 """Least distance of two names at the lines' ends, as a share of the chart's height."""
+ROOM_INSIDE = 0.09
+"""Share of the longest bar that a part needs for its number."""
 NEGLIGIBLE = 1e-3
 """Share of a bar below which a kind is not drawn: expectations are rounded."""
 KIND_STYLES = {
@@ -315,7 +317,7 @@ def _numbers_inside(
         for kind in words:
             value, hatched = parts[kind] / divide, bool(KIND_STYLES[kind][1])
             ground = {"bgcolor": colour("panel", dark), "borderpad": 1} if hatched else {}
-            if value > 0.06 * longest:
+            if value > ROOM_INSIDE * longest:
                 tint = colour("ink" if hatched else "panel", dark)
                 place = {"xanchor": "left", "xshift": 7, **ground}
                 notes.append(

@@ -1,0 +1,81 @@
+"""The page Numbers in a browser: sliders that redraw alone, its address, its drawer, its files."""
+
+from __future__ import annotations
+
+import re
+
+from tests.browser import in_browser, run_count, visiting
+
+pytestmark = in_browser
+
+PLOTS = ".stPlotlyChart .js-plotly-plot .main-svg"
+LINE = ".stPlotlyChart .scatterlayer path.js-line"
+ADDRESS = "name => new URL(location).searchParams.get(name)"
+
+
+def wait_for_charts(page):
+    page.wait_for_function(
+        "count => document.querySelectorAll('.stPlotlyChart .js-plotly-plot').length >= count", arg=4
+    )
+    page.locator(PLOTS).first.wait_for()
+
+
+def slider(page, name):
+    return page.get_by_role("slider", name=re.compile(f"^{name}"))
+
+
+def answers(page):
+    return page.get_by_test_id("answers")
+
+
+def wait_for_address(page, name, value):
+    page.wait_for_function(f"([name, value]) => ({ADDRESS})(name) === value", arg=[name, value])
+
+
+def test_sliders_redraw_alone_and_the_address_follows(browser, server):
+    with visiting(browser, server, "Numbers") as page:
+        wait_for_charts(page)
+        answers(page).get_by_text("From batch 12 on.").wait_for()
+        runs = run_count(page)
+        plot = page.locator(".stPlotlyChart").first
+        before = page.locator(LINE).first.get_attribute("d")
+        slider(page, "Draft length").press("ArrowRight")
+        page.get_by_text("Draft length 8").wait_for()
+        wait_for_address(page, "length", "8")
+        page.wait_for_function(
+            f"before => document.querySelector({LINE!r}).getAttribute('d') !== before",
+            arg=before,
+        )
+        page.get_by_role("radio", name="Varlen").click()
+        answers(page).get_by_text("vanilla no longer falls below greedy").wait_for()
+        wait_for_address(page, "kernel", "varlen")
+        assert run_count(page) == runs, "a control ran the whole page"
+        page.go_back()
+        answers(page).get_by_text("From batch").wait_for()
+        wait_for_address(page, "kernel", None)
+        page.get_by_text("Draft length 8").wait_for()
+        page.get_by_role("radio", name="SVG").click()
+        page.get_by_role("radio", name="SVG", checked=True).wait_for()
+        plot.hover()
+        with page.expect_download() as picture:
+            plot.locator('[data-title^="Download"]').click()
+        assert picture.value.suggested_filename == "numbers-speed-up.svg"
+        with page.expect_download() as table:
+            page.get_by_role("button", name="CSV").click()
+        assert table.value.path().read_text().startswith("quantity,method,batch")
+        page.get_by_role("button", name="See it as cells").click()
+        page.locator('[data-testid="player"][data-ready="1"]').wait_for()
+        page.get_by_text("Simulated, not decoded").first.wait_for()
+
+
+def test_on_a_narrow_window_the_controls_are_a_drawer(browser, server):
+    with visiting(browser, server, "Numbers", viewport={"width": 1024, "height": 900}, color_scheme="dark") as page:
+        wait_for_charts(page)
+        controls = page.locator(".st-key-numbers_controls")
+        assert not controls.is_visible()
+        page.locator(".st-key-numbers_open label").click()
+        controls.wait_for()
+        slider(page, "Draft found").wait_for()
+        wide = page.evaluate("document.documentElement.scrollWidth")
+        assert wide <= 1024
+        assert page.get_by_role("img").count() >= 4
