@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+# Plotly takes pandas as far as another visitor's thread has loaded it: this waits for all of it.
+import pandas  # type: ignore[import-untyped]  # noqa: F401
 import plotly.graph_objects as go
 
 from emssd.config import METHOD_TITLES
