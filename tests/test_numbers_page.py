@@ -35,8 +35,7 @@ from emssd.ui.numbers_model import (
     runs_of,
     step_parts,
 )
-from emssd.ui.numbers_roofline import attainable
-from emssd.ui.numbers_settings import LONGEST_DRAFT, Costs, cost_range, costs_of, default_settings
+from emssd.ui.numbers_settings import LONGEST_DRAFT, Costs, attainable, cost_range, costs_of, default_settings
 from emssd.ui.numbers_table import csv_of
 from emssd.ui.numbers_words import below, falls_answer, model_title
 from tests.app_pages import COMPARE, EXPLORE, ROOT, go, methods, open_app, run_count, texts, warnings
@@ -319,6 +318,12 @@ def test_measured_points_lie_over_the_lines_modelled_for_them():
     assert choice == ("copy-rich", "prompt-lookup")
     assert [each.batch for each in lines["ems-sd"]] == [1, 4, 8]
     assert file.mean_error(choice) == pytest.approx(0.1)
+    table = list(csv.DictReader(io.StringIO(csv_of(FIT, file))))
+    written = {(line["method"], line["batch"]): line for line in table if line["quantity"].startswith("measured")}
+    assert {place: float(line["measured"]) for place, line in written.items()} == {
+        (method, str(each.batch)): each.median for method, line in lines.items() for each in line
+    }
+    assert (written["vanilla", "4"]["model"], written["ems-sd", "4"]["model"]) == ("1.32", "")
     chart = numbers_charts.measured(lines)
     drawn = {(each.name, each.mode): list(each.y) for each in chart.figure.data}
     assert drawn["Vanilla", "markers"] == [2.5, 1.2, 0.8]

@@ -10,6 +10,7 @@ import streamlit as st
 from emssd.errors import ConfigError
 from emssd.ui.frame import begin_page
 from emssd.ui.notices import warn
+from emssd.ui.numbers_bench import shown_results
 from emssd.ui.numbers_cards import charts
 from emssd.ui.numbers_controls import controls, get, put
 from emssd.ui.numbers_link import link_of, read_link
@@ -72,7 +73,7 @@ def _body() -> None:
 def _save(settings: Settings) -> None:
     st.download_button(
         "CSV",
-        partial(csv_of, settings),
+        partial(csv_of, settings, shown_results()),
         file_name="numbers.csv",
         mime="text/csv",
         icon=":material/download:",

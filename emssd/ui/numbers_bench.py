@@ -24,7 +24,9 @@ def measured_card(dark: bool) -> None:
     """Draw the card."""
     from emssd.ui import numbers_charts
 
-    results = _results()
+    results = shown_results()
+    if problem := _recorded_problem():
+        warn([problem])
     note = "points and quartiles measured, lines modelled for the very same runs"
     head("Measured over modelled", note if results else "results of a benchmark on your own machine")
     if results is not None:
@@ -56,15 +58,22 @@ def _open() -> None:
         state["numbers_bench_problems"] = [str(error)]
 
 
-def _results() -> BenchFile | None:
+def shown_results() -> BenchFile | None:
+    """The visitor's results, or the recorded ones; None without any."""
     own: BenchFile | None = st.session_state.get("numbers_bench")
-    if own is not None or not RECORDED.exists():
+    if own is not None or not RECORDED.exists() or _recorded_problem():
         return own
+    return _recorded(RECORDED.stat().st_mtime)
+
+
+def _recorded_problem() -> str:
+    """Why the recorded results cannot be read, in a sentence."""
     try:
-        return _recorded(RECORDED.stat().st_mtime)
+        if RECORDED.exists():
+            _recorded(RECORDED.stat().st_mtime)
     except (ConfigError, OSError) as error:
-        warn([str(error)])
-        return None
+        return str(error)
+    return ""
 
 
 def _choice(results: BenchFile) -> tuple[str, str]:

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 from emssd.ui.charts import Chart
 from emssd.ui.method_style import METHOD_STYLES
 from emssd.ui.numbers_charts import MIDDLE, colour, figure, text
+from emssd.ui.numbers_settings import attainable
 
 TERA = 1e12
 ATTENTION = "attention"
@@ -38,11 +39,6 @@ class Work:
     label: str
     method: str
     intensity: float
-
-
-def attainable(intensity: float, peak: float, bandwidth: float) -> float:
-    """FLOP/s that hardware with `peak` FLOP/s and `bandwidth` bytes/s allows at an intensity."""
-    return min(peak, intensity * bandwidth)
 
 
 def roofline(works: Sequence[Work], peak: float, bandwidth: float, dark: bool = False) -> Chart:

@@ -109,6 +109,11 @@ def dtype_of(hardware: Hardware) -> str:
     return next(dtype for dtype in DTYPES if dtype in hardware.peak_flops)
 
 
+def attainable(intensity: float, peak: float, bandwidth: float) -> float:
+    """FLOP/s that hardware with `peak` FLOP/s and `bandwidth` bytes/s allows at an intensity."""
+    return min(peak, intensity * bandwidth)
+
+
 @lru_cache(maxsize=64)
 def base_model(hardware: str, model: str, labels: str) -> CostModel:
     """Costs before any slider is moved: the paper's fit, or what follows from the data sheet."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from emssd.config import METHOD_TITLES
+from emssd.hardware import HARDWARE
+from emssd.ui.numbers_measured import BenchFile
 from emssd.ui.numbers_model import (
     TAKEN_APART,
     Curves,
@@ -18,7 +21,7 @@ from emssd.ui.numbers_model import (
     paper_points,
     step_parts,
 )
-from emssd.ui.numbers_settings import BATCHES, Settings
+from emssd.ui.numbers_settings import BATCHES, Settings, attainable, dtype_of
 
 
 @dataclass(frozen=True)
@@ -32,6 +35,7 @@ class Line:
     unit: str
     model: float | str = ""
     paper: float | str = ""
+    measured: float | str = ""
 
 
 def lines_of(settings: Settings) -> list[Line]:
@@ -74,17 +78,38 @@ def _step(settings: Settings) -> Iterable[Line]:
             yield Line("rows fed per step", method, batch, kind, "rows", value)
         yield Line("attention per step", method, batch, "", "ms", parts.attention_ms)
         yield Line("step", method, batch, "", "ms", parts.step_ms)
-        yield Line("dense intensity", method, batch, "", "FLOP/byte", dense_intensity(settings, parts.fed))
+        yield from _roof(settings, method, parts.fed)
         yield Line("attention intensity", method, batch, "", "FLOP/byte", attention_intensity(settings, method))
-    yield Line("dense intensity", "greedy", batch, "", "FLOP/byte", dense_intensity(settings, batch))
+    yield from _roof(settings, "greedy", batch)
 
 
-def csv_of(settings: Settings) -> str:
-    """The lines as CSV with a header."""
+def _roof(settings: Settings, method: str, rows: float) -> Iterable[Line]:
+    machine, intensity = HARDWARE[settings.hardware], dense_intensity(settings, rows)
+    best = attainable(intensity, machine.flops(dtype_of(machine)), machine.bandwidth)
+    yield Line("dense intensity", method, settings.batch, "", "FLOP/byte", intensity)
+    yield Line("dense layers at best", method, settings.batch, "", "TFLOP/s", best / 1e12)
+
+
+def _measured(results: BenchFile) -> Iterable[Line]:
+    """Medians and quartiles, with the model of the very same runs."""
+    for (prompts, drafter), lines in results.points.items():
+        kind = f"{prompts}, {drafter}"
+        for method, line in lines.items():
+            for each in line:
+                model = "" if math.isnan(each.modelled) else each.modelled
+                named = f"measured speed-up over greedy on {results.where}"
+                yield Line(named, method, each.batch, kind, "×", model, "", each.median)
+                yield Line("its lower quartile", method, each.batch, kind, "×", "", "", each.low)
+                yield Line("its upper quartile", method, each.batch, kind, "×", "", "", each.high)
+
+
+def csv_of(settings: Settings, results: BenchFile | None = None) -> str:
+    """The lines as CSV with a header, those of a benchmark on show among them."""
     out = io.StringIO(newline="")
     writer = csv.writer(out)
     writer.writerow(Line.__dataclass_fields__)
-    writer.writerows(asdict(line).values() for line in lines_of(settings))
+    lines = [*lines_of(settings), *(() if results is None else _measured(results))]
+    writer.writerows(asdict(line).values() for line in lines)
     return out.getvalue()
 
 
