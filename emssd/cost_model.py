@@ -138,6 +138,7 @@ class CostModel:
         kernel: "per_token": each query reads its row's slots, once per launch, as in the paper; "varlen": each row's
             slots are read once; "sdpa": this package's own engine, where reading and multiplying add up.
         query_slot_us: microseconds of the products of one query with one slot, in all layers together.
+        query_row_us: microseconds of each row that attends (kernel "sdpa"), in all layers together.
         launch_ms: milliseconds to start a step's kernels, attention left out.
         attention_launch_us: microseconds to start one attention launch (or call, kernel "sdpa") in all layers.
         experts_ms: milliseconds to read all experts of a mixture; `weights_ms` has the rest.
@@ -158,6 +159,7 @@ class CostModel:
     sequence_us: float = 0.0
     kernel: str = "per_token"
     query_slot_us: float = 0.0
+    query_row_us: float = 0.0
     launch_ms: float = 0.0
     attention_launch_us: float = 0.0
     experts_ms: float = 0.0
@@ -225,7 +227,9 @@ class CostModel:
         if self.kernel == "per_token":
             return max(self.slot_us, self.query_slot_us) * counts.query_slots * counts.launches
         read, multiply = self.slot_us * counts.span_slots, self.query_slot_us * counts.query_slots
-        return read + multiply if self.kernel == ENGINE_KERNEL else np.maximum(read, multiply)
+        if self.kernel == ENGINE_KERNEL:
+            return read + multiply + self.query_row_us * counts.query_rows
+        return np.maximum(read, multiply)
 
     def _launches(self, counts: StepCounts) -> Number:
         if self.kernel == "per_token":

@@ -11,6 +11,7 @@ import pytest
 from emssd.ui.html_export import standalone_html
 from emssd.ui.library import load_preset
 from emssd.ui.player_data import Pane, Start, player_data
+from tests.browser import watched_page
 
 ADDRESS = "http://player.test/"
 PANES = ("pane-left", "pane-right")
@@ -30,24 +31,20 @@ def preset_data(
 @pytest.fixture
 def opened(browser) -> Iterator[Callable]:
     """Opens a page with data; no error may reach the console."""
-    context = browser.new_context(viewport={"width": 1440, "height": 900}, reduced_motion="reduce")
-    page = context.new_page()
-    errors: list[str] = []
-    page.on("console", lambda message: errors.append(message.text) if message.type in ("error", "warning") else None)
-    page.on("pageerror", lambda error: errors.append(str(error)))
+    with watched_page(browser) as (page, witness):
 
-    def open_page(data: dict):
-        html = standalone_html(data, "A run")
-        page.route(f"{ADDRESS}**", lambda route: route.fulfill(body=html, content_type="text/html; charset=utf-8"))
-        page.goto(ADDRESS)
-        page.locator('[data-testid="player"][data-ready="1"]').wait_for()
-        page.evaluate("window.player = document.querySelector('.player').player")
-        page.get_by_test_id("player").focus()
-        return page
+        def open_page(data: dict):
+            html = standalone_html(data, "A run")
+            page.route(f"{ADDRESS}**", lambda route: route.fulfill(body=html, content_type="text/html; charset=utf-8"))
+            page.goto(ADDRESS)
+            page.locator('[data-testid="player"][data-ready="1"]').wait_for()
+            page.evaluate("window.player = document.querySelector('.player').player")
+            page.get_by_test_id("player").focus()
+            return page
 
-    yield open_page
-    context.close()
-    assert not errors
+        yield open_page
+        page.unroute_all()
+    assert not witness.complaints
 
 
 def place(page) -> tuple[int, str]:
@@ -441,7 +438,7 @@ def test_hostile_words_stay_text(opened):
     data["words"] = [evil + word for word in data["words"]]
     data["rows"] = [evil] * 2
     page = opened(data)
-    page.on("dialog", lambda dialog: pytest.fail(dialog.message))
+    page.once("dialog", lambda dialog: pytest.fail(dialog.message))
     page.get_by_text("This step as a table").click()
     press(page, "i", "Enter", "p", "Home", "End")
     assert page.locator(".player img, .player script").count() == 0
