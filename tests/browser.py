@@ -238,11 +238,11 @@ def wait_for_player(page: Any) -> None:
     page.wait_for_function(SETTLED)
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10) -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 10, what: object = "") -> None:
     """While the page is put together anew, the player may be away for a moment."""
     until = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < until
+        assert time.monotonic() < until, what
         time.sleep(0.05)
 
 
