@@ -158,6 +158,9 @@ def build_parser() -> Parser:
     _add_view(command)
     doctor = command("doctor", "say what works on this machine, and what to do about what does not", "doctor")
     doctor.add_argument("--model", default=DEFAULT_MODEL, help="model of the self-check (default: %(default)s)")
+    doctor.add_argument(
+        "--calibrate", action="store_true", help="measure this machine's speed with the model's layers (about 20 s)"
+    )
     _add_machine(doctor)
     return parser
 

@@ -31,11 +31,12 @@ from emssd.cost_model import CostModel
 from emssd.drafting import Drafter, DraftModelDrafter, PromptLookupDrafter, check_same_tokenizer
 from emssd.errors import ConfigError, PromptError
 from emssd.language_model import LanguageModel
+from emssd.measured_machine import CalibrationError, MeasuredMachine, machine_cost_model, save_calibration
 from emssd.random_weights import load_random_weights
 from emssd.reporting import plural
 from emssd.result_files import STDOUT, check_target, note, write_text
 from emssd.session import load
-from emssd.streaming import progress_bar
+from emssd.streaming import calibrate_with_bar, progress_bar
 
 DONE, FAILED = 0, 1
 BUSY = 0.75
@@ -239,26 +240,16 @@ def _tokens_done(benchmark: Benchmark) -> int:
 
 
 def _calibrate(benchmark: Benchmark, args: argparse.Namespace) -> None:
-    from emssd.calibration import calibrate
-
-    bar = progress_bar(100, args.quiet, unit="%")
-
-    def progress(done: float, what: str) -> None:
-        bar.set_description(f"calibrating: {what}", refresh=False)
-        bar.update(round(100 * done) - bar.n)
-
+    measured = calibrate_with_bar(benchmark.lm, args.quiet)
     try:
-        measured = calibrate(benchmark.lm, progress=progress)
-    finally:
-        bar.close()
-    assert measured is not None  # nobody stopped it
+        save_calibration(measured)
+    except CalibrationError as error:
+        note(f"warning: {error}")
     benchmark.state.add({"kind": "calibration", "measured": measured.to_dict()})
 
 
 def _cost_model(state: BenchState) -> CostModel:
     """Costs of this machine by the calibration that was made with the benchmark."""
-    from emssd.measured_machine import MeasuredMachine, machine_cost_model
-
     return machine_cost_model(MeasuredMachine.from_dict(state.calibration or {}))
 
 

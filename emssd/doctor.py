@@ -17,8 +17,11 @@ import torch
 
 from emssd.embedded import EMBEDDED_NAME, cache_root, damage, embedded_source
 from emssd.errors import EmssdError
+from emssd.machines import this_machine
+from emssd.measured_machine import MeasuredMachine, save_calibration
 from emssd.memory import available_bytes
 from emssd.session import load
+from emssd.streaming import calibrate_with_bar
 
 OLDEST_PYTHON = (3, 11)
 MODEL_MEMORY = 2 * 2**30
@@ -64,6 +67,7 @@ def examine(args: argparse.Namespace) -> Iterator[Finding]:
         yield _wheel()
         yield _conversion()
     yield _self_check(args)
+    yield _calibration(args)
     yield _browser()
 
 
@@ -175,6 +179,30 @@ def _self_check(args: argparse.Namespace) -> Finding:
     report = getattr(lm, "report", None)
     where = f"{args.model} on {lm.device}, {time.perf_counter() - began:.1f} s with loading"
     return Finding("ok", "self-check", f"{where}; {report}" if report else where)
+
+
+def _calibration(args: argparse.Namespace) -> Finding:
+    """What is kept about this machine's speed; measured now where `--calibrate` asks for it."""
+    if not args.calibrate:
+        kept = this_machine()
+        words = "not measured" if kept is None else f"{_rates(kept)} (kept from {kept.created})"
+        return Finding("ok", "speed", words + ("" if kept else " (optional: --calibrate, about 20 s)"))
+    try:
+        lm = load(args.model, args)
+        measured = calibrate_with_bar(lm, args.quiet)
+        path = save_calibration(measured)
+    except EmssdError as error:
+        return Finding("fail", "speed", f"not measured: {error}")
+    return Finding("ok", "speed", f"{_rates(measured)}, measured in {measured.seconds:.0f} s, kept in {path}")
+
+
+def _rates(measured: MeasuredMachine) -> str:
+    one, many = measured.dense_ms[0], measured.dense_ms[-1]
+    return (
+        f"{measured.environment.get('model')} in {measured.dtype}: reads {measured.bandwidth / 1e9:.3g} GB/s, "
+        f"multiplies at {measured.flops / 1e12:.3g} TFLOP/s, layers {one[1]:.3g} ms for 1 row, "
+        f"{many[1]:.3g} ms for {many[0]:.0f}"
+    )
 
 
 def _browser() -> Finding:

@@ -165,11 +165,16 @@ class MeasuredMachine:
         return measured
 
 
+def calibration_folder() -> Path:
+    """Where measurements are kept, in the user's cache folder; it need not exist."""
+    return cache_root() / "calibrations"
+
+
 def calibration_path(environment: Mapping[str, Any]) -> Path:
-    """Where the measurement of a model in an environment is kept, in the user's cache folder."""
+    """Where the measurement of a model in an environment is kept."""
     parts = [environment.get(name) for name in ("model", "dtype", "device", "threads")]
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", "-".join(map(str, parts))).strip(".-")[-120:]
-    return cache_root() / "calibrations" / f"{name}.json"
+    return calibration_folder() / f"{name}.json"
 
 
 def save_calibration(measured: MeasuredMachine) -> Path:
@@ -195,15 +200,24 @@ def load_calibration(environment: Mapping[str, Any], max_age_days: float = MAX_A
             of threads, wait policy, device or version.
     """
     path = calibration_path(environment)
-    try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise CalibrationError(f"{environment.get('model')} has not been calibrated on this machine.") from None
-    except (OSError, ValueError) as error:
-        raise CalibrationError(f"The calibration {path} cannot be read: calibrate again.") from error
-    measured = MeasuredMachine.from_dict(data if isinstance(data, dict) else {})
+    if not path.exists():
+        raise CalibrationError(f"{environment.get('model')} has not been calibrated on this machine.")
+    measured = read_calibration(path)
     check_calibration(measured, environment, max_age_days)
     return measured
+
+
+def read_calibration(path: Path) -> MeasuredMachine:
+    """A kept measurement, whatever it was made with.
+
+    Raises:
+        CalibrationError: the file cannot be read or is damaged.
+    """
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise CalibrationError(f"The calibration {path} cannot be read: calibrate again.") from error
+    return MeasuredMachine.from_dict(data if isinstance(data, dict) else {})
 
 
 def check_calibration(

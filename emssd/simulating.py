@@ -11,7 +11,7 @@ from emssd.acceptance import MAX_BATCH, Acceptance, check_whole
 from emssd.config import BASELINE
 from emssd.cost_model import KERNELS, CostModel
 from emssd.errors import ConfigError, shown
-from emssd.hardware import hardware_named
+from emssd.machines import machine_named
 from emssd.model_presets import MODELS, shape_from_config
 from emssd.model_shape import ModelShape
 from emssd.paper_report import paper_command
@@ -81,7 +81,7 @@ def read_setting(args: argparse.Namespace) -> Setting:
     if kernel not in KERNELS:
         raise ConfigError(f"kernel must be one of {', '.join(KERNELS)}, not {shown(kernel)}.")
     name = args.hardware or "a100-80gb"
-    hardware, model = hardware_named(name), read_model(args.model_shape or "opt-6.7b")
+    hardware, model = machine_named(name), read_model(args.model_shape or "opt-6.7b")
     dtype = next((each for each in DTYPES if each in hardware.peak_flops), "float32")
     batches = BATCHES if args.batches is None else args.batches
     check_whole("batches", batches, 1, 10_000)

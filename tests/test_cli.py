@@ -8,12 +8,14 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from emssd.__main__ import main
+from emssd.calibration import calibrate
 from emssd.config import METHODS, SpeculativeConfig
 from emssd.decoding import GenerationRun, generate
 from emssd.drafting import PromptLookupDrafter, ScriptedDrafter
@@ -840,6 +842,18 @@ def test_doctor_passes_here(run: Run) -> None:
         "browser",
     ):
         assert subject in result.out
+
+
+def test_doctor_measures_this_machine_and_knows_it_afterwards(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("EMSSD_CACHE", str(tmp_path))
+    assert "not measured (optional: --calibrate" in run("doctor", *MODEL).out
+    monkeypatch.setattr("emssd.streaming.calibrate", partial(calibrate, seconds=0.2))
+    measured = run("doctor", *MODEL, "--calibrate")
+    assert measured.code == 0
+    assert f"kept in {tmp_path / 'calibrations'}" in measured.out
+    assert "kept from 20" in run("doctor", *MODEL).out
 
 
 def test_doctor_fails_with_advice_without_the_wheel(run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -51,6 +51,7 @@ ORDER = [
     "random_models",
     "embedded",
     "measured_machine",
+    "machines",
     "self_check",
     "language_model",
     "loading",

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from emssd.config import METHOD_TITLES
-from emssd.hardware import HARDWARE
+from emssd.machines import machines
 from emssd.ui.numbers_bench import measured_card
 from emssd.ui.numbers_card import head, plot
 from emssd.ui.numbers_cells import cells_button
@@ -82,7 +82,7 @@ def _speed_ups(settings: Settings, found: Curves, points: dict[str, dict[int, fl
     """The main chart; returns where the answers go."""
     from emssd.ui import numbers_charts
 
-    where = f"{model_title(settings.model)} with prompt lookup on {HARDWARE[settings.hardware].title}"
+    where = f"{model_title(settings.model)} with prompt lookup on {machines()[settings.hardware].title}"
     head("Speed-up over greedy by batch size", f"same prompts, decode time, prefill excluded; {where}")
     lines = {name: found.lines[name] for name in shown_methods(settings)}
     apply = settings.kernel == "per_token"
@@ -144,7 +144,7 @@ def _roofline(settings: Settings, parts: dict[str, StepParts], dark: bool) -> No
     from emssd.ui.numbers_roofline import ATTENTION, Work, roofline
 
     head(f"Roofline, batch {settings.batch}", "TFLOP/s against arithmetic intensity; upper bounds for one step")
-    machine = HARDWARE[settings.hardware]
+    machine = machines()[settings.hardware]
     rows = {"greedy": float(settings.batch), "vanilla": parts["vanilla"].fed, "ems-sd": parts["ems-sd"].fed}
     each = attention_intensity(settings, "ems-sd")
     kernel = "per-token kernel" if settings.kernel == "per_token" else "varlen"

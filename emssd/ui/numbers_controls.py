@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 
 import streamlit as st
 
-from emssd.hardware import HARDWARE
+from emssd.machines import THIS_MACHINE, machines
 from emssd.model_presets import MODELS
 from emssd.ui.numbers_settings import (
     BATCHES,
@@ -35,6 +35,8 @@ KERNEL_NOTES = {
 }
 SPREAD_NOTE = "Equal prompts: input padding dominates. Spread prompts: prompt padding does."
 DRAFTS_NOTE = "Found: by a row in a step. Accepted: of drafts behind accepted ones."
+DATA_SHEET_NOTE = "From the data sheet; kernel starts and the loop’s own work are assumed."
+MEASURED_NOTE = "From rates measured here with large products; real layers are slower."
 COST_LABELS = {
     "fixed": ("Weights and launch", "ms"),
     "row": ("Per row fed", "ms"),
@@ -111,15 +113,15 @@ def controls(save: Callable[[Settings], None]) -> Settings:
 
 def _machine() -> tuple[str, str]:
     def title(name: str) -> str:
-        return HARDWARE[name].title
+        return machines()[name].title
 
     hardware = st.selectbox(
-        "Hardware", list(HARDWARE), 0, title, _key("hardware"), on_change=_derive, label_visibility="collapsed"
+        "Hardware", list(machines()), 0, title, _key("hardware"), on_change=_derive, label_visibility="collapsed"
     )
     model = st.selectbox(
         "Model", list(MODELS), 0, model_title, _key("model"), on_change=_derive, label_visibility="collapsed"
     )
-    machine = HARDWARE[hardware]
+    machine = machines()[hardware]
     _note(f"{figures(machine)}, {model_title(model)} {dtype_of(machine)}")
     _note(machine.source, "source")
     return hardware, model
@@ -134,7 +136,7 @@ def _costs(hardware: str, model: str) -> None:
     if is_papers(hardware, model):
         _note("Fitted to the paper’s table; it names no GPU, an A100 is a guess.")
     else:
-        _note("From the data sheet; kernel starts and the loop’s own work are assumed.")
+        _note(MEASURED_NOTE if hardware == THIS_MACHINE else DATA_SHEET_NOTE)
 
 
 def _slider(name: str, label: str, low: float, high: float, step: float, unit: str) -> None:

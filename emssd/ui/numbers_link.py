@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from emssd.hardware import HARDWARE
+from emssd.machines import machines
 from emssd.model_presets import MODELS
 from emssd.ui.link import quoted
 from emssd.ui.numbers_settings import (
@@ -23,7 +23,7 @@ from emssd.ui.numbers_settings import (
     default_settings,
 )
 
-CHOICES: dict[str, Collection[str]] = {"hardware": HARDWARE, "model": MODELS, "kernel": KERNELS, "labels": LABELS}
+CHOICES: dict[str, Collection[str]] = {"model": MODELS, "kernel": KERNELS, "labels": LABELS}
 WHOLE = {"length": (1, LONGEST_DRAFT), "mean": (1, LONGEST_PROMPT), "spread": (0, WIDEST_SPREAD)}
 LONGEST = 24
 
@@ -54,7 +54,8 @@ def read_link(query: Mapping[str, str]) -> tuple[Settings, list[str]]:
     """
     notices: list[str] = []
     start = default_settings()
-    chosen = {name: _choice(query, name, known, getattr(start, name), notices) for name, known in CHOICES.items()}
+    choices = {"hardware": machines(), **CHOICES}
+    chosen = {name: _choice(query, name, known, getattr(start, name), notices) for name, known in choices.items()}
     start = replace(default_settings(chosen["hardware"], chosen["model"], chosen["labels"]), kernel=chosen["kernel"])
     costs = {
         name: _number(query, name, 0, cost_range(value)[0], value, notices)

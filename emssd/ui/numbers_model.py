@@ -11,7 +11,8 @@ import numpy as np
 from emssd.acceptance import MAX_BATCH, Acceptance, Floats, Ints
 from emssd.cost_model import CostModel, StepCounts
 from emssd.expectation import ExpectedRun, expected_runs
-from emssd.hardware import HARDWARE, dtype_bytes
+from emssd.hardware import dtype_bytes
+from emssd.machines import machines
 from emssd.model_presets import MODELS
 from emssd.paper import LABELS as FITTED
 from emssd.paper import PUBLISHED
@@ -219,12 +220,12 @@ def step_parts(settings: Settings, method: str) -> StepParts:
 
 def dense_intensity(settings: Settings, rows: float) -> float:
     """FLOPs of the linear layers per byte of their weights when `rows` rows are fed."""
-    return 2 * rows / dtype_bytes(dtype_of(HARDWARE[settings.hardware]))
+    return 2 * rows / dtype_bytes(dtype_of(machines()[settings.hardware]))
 
 
 def attention_intensity(settings: Settings, method: str) -> float:
     """FLOPs of attention per byte of keys and values read: each query's own read, or one read of a row's slots."""
-    shape, size = MODELS[settings.model], dtype_bytes(dtype_of(HARDWARE[settings.hardware]))
+    shape, size = MODELS[settings.model], dtype_bytes(dtype_of(machines()[settings.hardware]))
     single = 2 * shape.heads / (shape.kv_heads * size)
     if settings.kernel == "per_token":
         return single

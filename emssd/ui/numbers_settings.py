@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 from emssd.acceptance import Acceptance
 from emssd.cost_model import CostModel
-from emssd.hardware import HARDWARE, Hardware
+from emssd.hardware import Hardware
+from emssd.machines import machines
 from emssd.model_presets import MODELS
 from emssd.paper import LABELS as FITTED
 from emssd.paper import PaperFit, shipped_fits
@@ -45,7 +45,7 @@ class Settings:
     """One state of the page.
 
     Args:
-        hardware, model: keys of `HARDWARE` and `MODELS`.
+        hardware, model: names from `machines()` and `MODELS`.
         kernel: one of `KERNELS`.
         costs: of a step.
         hit: percent of steps in which a row finds a draft.
@@ -114,12 +114,11 @@ def attainable(intensity: float, peak: float, bandwidth: float) -> float:
     return min(peak, intensity * bandwidth)
 
 
-@lru_cache(maxsize=64)
 def base_model(hardware: str, model: str, labels: str) -> CostModel:
     """Costs before any slider is moved: the paper's fit, or what follows from the data sheet."""
     if is_papers(hardware, model):
         return fitted_costs(labels)
-    machine = HARDWARE[hardware]
+    machine = machines()[hardware]
     return CostModel.for_hardware(machine, MODELS[model], dtype_of(machine))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from emssd.config import METHOD_TITLES
-from emssd.hardware import HARDWARE
+from emssd.machines import machines
 from emssd.ui.numbers_measured import BenchFile
 from emssd.ui.numbers_model import (
     TAKEN_APART,
@@ -84,7 +84,7 @@ def _step(settings: Settings) -> Iterable[Line]:
 
 
 def _roof(settings: Settings, method: str, rows: float) -> Iterable[Line]:
-    machine, intensity = HARDWARE[settings.hardware], dense_intensity(settings, rows)
+    machine, intensity = machines()[settings.hardware], dense_intensity(settings, rows)
     best = attainable(intensity, machine.flops(dtype_of(machine)), machine.bandwidth)
     yield Line("dense intensity", method, settings.batch, "", "FLOP/byte", intensity)
     yield Line("dense layers at best", method, settings.batch, "", "TFLOP/s", best / 1e12)

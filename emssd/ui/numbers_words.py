@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from emssd.acceptance import MAX_BATCH
 from emssd.config import METHOD_TITLES
-from emssd.hardware import HARDWARE, Hardware, memory_needed
+from emssd.hardware import Hardware, memory_needed
+from emssd.machines import machines
 from emssd.model_presets import MODELS
 from emssd.ui.numbers_settings import KERNELS, Settings, dtype_of
 
@@ -112,7 +113,7 @@ def points_words(settings: Settings) -> str:
 
 def memory_words(settings: Settings) -> str:
     """A sentence where weights and the padded cache of the batch do not fit into the machine's memory."""
-    machine, acceptance = HARDWARE[settings.hardware], settings.acceptance
+    machine, acceptance = machines()[settings.hardware], settings.acceptance
     row = acceptance.mean_longest_prompt(settings.batch) + acceptance.output_tokens * (settings.length + 1)
     slots = settings.batch * row
     needed = memory_needed(MODELS[settings.model], dtype_of(machine), slots)
@@ -127,7 +128,7 @@ def memory_words(settings: Settings) -> str:
 def headline(settings: Settings) -> str:
     """One line for the folded controls."""
     return (
-        f"{HARDWARE[settings.hardware].title} · {model_title(settings.model)} · {KERNELS[settings.kernel].lower()} · "
+        f"{machines()[settings.hardware].title} · {model_title(settings.model)} · {KERNELS[settings.kernel].lower()} · "
         f"{settings.hit:g} % found, {settings.token:g} % accepted, K = {settings.length} · "
         f"prompts {settings.mean} ± {settings.spread}"
     )
