@@ -27,6 +27,7 @@ from emssd.bench_reporting import (
 from emssd.bench_results import BenchResults
 from emssd.bench_state import BenchState
 from emssd.benchmark import Benchmark, bench_environment
+from emssd.calibrating import calibrate_with_bar
 from emssd.cost_model import CostModel
 from emssd.drafting import Drafter, DraftModelDrafter, PromptLookupDrafter, check_same_tokenizer
 from emssd.errors import ConfigError, PromptError
@@ -36,7 +37,7 @@ from emssd.random_weights import load_random_weights
 from emssd.reporting import plural
 from emssd.result_files import STDOUT, check_target, note, write_text
 from emssd.session import load
-from emssd.streaming import calibrate_with_bar, progress_bar
+from emssd.streaming import progress_bar
 
 DONE, FAILED = 0, 1
 BUSY = 0.75

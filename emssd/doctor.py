@@ -15,13 +15,13 @@ from pathlib import Path
 
 import torch
 
+from emssd.calibrating import calibrate_with_bar
 from emssd.embedded import EMBEDDED_NAME, cache_root, damage, embedded_source
 from emssd.errors import EmssdError
 from emssd.machines import this_machine
 from emssd.measured_machine import MeasuredMachine, save_calibration
 from emssd.memory import available_bytes
 from emssd.session import load
-from emssd.streaming import calibrate_with_bar
 
 OLDEST_PYTHON = (3, 11)
 MODEL_MEMORY = 2 * 2**30

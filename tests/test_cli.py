@@ -849,7 +849,7 @@ def test_doctor_measures_this_machine_and_knows_it_afterwards(
 ) -> None:
     monkeypatch.setenv("EMSSD_CACHE", str(tmp_path))
     assert "not measured (optional: --calibrate" in run("doctor", *MODEL).out
-    monkeypatch.setattr("emssd.streaming.calibrate", partial(calibrate, seconds=0.2))
+    monkeypatch.setattr("emssd.calibrating.calibrate", partial(calibrate, seconds=0.2))
     measured = run("doctor", *MODEL, "--calibrate")
     assert measured.code == 0
     assert f"kept in {tmp_path / 'calibrations'}" in measured.out

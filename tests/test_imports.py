@@ -79,6 +79,7 @@ ORDER = [
     "benchmark",
     "bench_inputs",
     "streaming",
+    "calibrating",
     "session",
     "reporting",
     "doctor",

@@ -415,7 +415,6 @@ def test_a_damaged_fit_is_named(monkeypatch):
         raise ConfigError("fit.json is missing or damaged: restore it.")
 
     monkeypatch.setattr(numbers_settings, "shipped_fits", broken)
-    numbers_settings.base_model.cache_clear()
     page = open_app(NUMBERS)
     assert warnings(page) == ["fit.json is missing or damaged: restore it."]
     assert run_count(page) == 1
