@@ -70,6 +70,7 @@ bench-ui: $(STAMP) browser  ## measure the app in a browser
 
 figures: $(STAMP) browser  ## make the pictures of the README
 	$(OFFLINE) $(BIN)/python assets/figures/make_figures.py
+	$(BIN)/python assets/figures/make_numbers_figures.py
 
 gpu-test: $(STAMP)  ## the lossless tests on a CUDA device
 	$(OFFLINE) $(BIN)/python -m pytest -m "gpu and not soak" $(TEST_ARGS)

@@ -139,6 +139,14 @@ def compare(page: Page, address: str, scheme: str) -> None:
     save(page, f"compare-{scheme}")
 
 
+def numbers(page: Page, address: str, scheme: str) -> None:
+    """The model over the paper's points, both halves of EMS-SD among them."""
+    page.goto(f"{address}/numbers?labels=swapped")
+    page.locator(".js-plotly-plot").nth(3).wait_for(timeout=60_000)
+    rest(page)
+    save(page, f"numbers-{scheme}")
+
+
 def run_live(page: Page, address: str) -> None:
     """What the page offers at first, decoded on this machine; the same run in both schemes."""
     page.goto(f"{address}/run-live")
@@ -195,6 +203,7 @@ def main() -> None:
             page = new_page(browser, scheme)
             explore(page, address, scheme)
             compare(page, address, scheme)
+            numbers(page, address, scheme)
         movie(new_page(browser, "light"), address)
         run_live(new_page(browser, "light"), address)
         browser.close()
