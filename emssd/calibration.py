@@ -184,6 +184,7 @@ def _dense_curve(lm: LanguageModel, stage: _Stage) -> tuple[tuple[float, float],
     """(rows, milliseconds) of a forward whose rows all belong to finished requests: it has no attention.
 
     All of the model's weights are read in turn, so that no cache helps. The choice of the best token is part of it.
+    The rows hold one token at one place, so that a mixture's router sends all of them to the experts of a single row.
     """
     runner = ModelRunner(lm.hooked)
     store = KVStore([1])

@@ -319,8 +319,7 @@ def expert_weights(shape: ModelShape) -> tuple[int, int]:
     """
     if not shape.experts:
         return 0, 0
-    matrices, inner = shape.feed_forward
-    one = shape.layers * matrices * shape.hidden * inner
+    one = shape.expert_weights
     chosen = min(one * shape.experts_per_token, shape.weights_per_row)
     return chosen, min(one * shape.experts, max(shape.parameters - (shape.weights_per_row - chosen), chosen))
 

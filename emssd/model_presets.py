@@ -23,8 +23,9 @@ PLAIN_FEED_FORWARD = {
 }
 """Families whose feed-forward network has two matrices; all others have a gate, so three."""
 TIED_UNLESS_SAID = {
-    *("biogpt", "bloom", "cohere", "cohere2", "falcon", "gemma", "gemma2", "gemma3_text", "gpt2", "gpt_bigcode"),
-    *("gpt_neo", "mpt", "opt", "xglm"),
+    *("biogpt", "bloom", "cohere", "cohere2", "ernie4_5", "ernie4_5_moe", "falcon", "gemma", "gemma2", "gemma3"),
+    *("gemma3_text", "gemma3n_text", "gemma4_text", "gpt2", "gpt_bigcode", "gpt_neo", "granite_swa", "lfm2"),
+    *("modernbert-decoder", "mpt", "opt", "smollm3", "starcoder2", "vaultgemma", "xglm"),
 }
 """Families whose LM head is the embedding table where their configuration does not say so."""
 LEARNED_POSITIONS = {"opt": 2, "gpt2": 0, "gpt_bigcode": 0, "gpt_neo": 0, "biogpt": 2}
