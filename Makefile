@@ -16,7 +16,7 @@ BENCH_FILES ?= assets/figures
 OFFLINE := HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup app test lint browser mutants soak bench bench-figure bench-ui figures gpu-test
+.PHONY: help setup app test lint browser mutants soak bench bench-figure bench-ui bench-numbers figures gpu-test
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -67,6 +67,9 @@ bench-figure: $(STAMP)  ## measure speed-ups on copy-rich and copy-poor prompts:
 
 bench-ui: $(STAMP) browser  ## measure the app in a browser
 	$(OFFLINE) $(BIN)/python -m tests.bench_ui
+
+bench-numbers: $(STAMP)  ## time the sliders of the page Numbers
+	$(OFFLINE) $(BIN)/python -m tests.bench_numbers
 
 figures: $(STAMP) browser  ## make the pictures of the README
 	$(OFFLINE) $(BIN)/python assets/figures/make_figures.py

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from emssd.acceptance import Acceptance, draw_rows
 from emssd.config import BASELINE
 from emssd.cost_model import CostModel
-from emssd.expectation import expected_runs
+from emssd.expected_speeds import best_lengths, falls_below
 from emssd.hardware import Hardware
 from emssd.model_shape import ModelShape
 from emssd.run_counts import RunCounts, count_batches, speed_up
-
-LONGEST_DRAFT = 16
-LARGEST_BATCH = 64
 
 
 @dataclass(frozen=True)
@@ -51,7 +48,7 @@ class Simulation:
     Args:
         setting: what was simulated.
         runs: batch size -> method -> counts of all its batches.
-        falls: method -> smallest batch size at which it is slower than greedy; None: none up to 64.
+        falls: method -> smallest batch size at which it is slower than greedy; None: none up to `MAX_BATCH`.
         best_drafts: batch size -> method -> number of drafts that is fastest, and its speed-up.
     """
 
@@ -120,27 +117,5 @@ def run_simulation(setting: Setting, progress: Callable[[], object] = lambda: No
             progress()
     drafting = [method for method in setting.methods if not method.startswith("greedy")]
     falls = {method: falls_below(setting.acceptance, setting.cost_model, method) for method in drafting}
-    return Simulation(setting, runs, falls, best_drafts(setting, drafting))
-
-
-def falls_below(acceptance: Acceptance, cost_model: CostModel, method: str) -> int | None:
-    """Smallest batch size up to 64 at which a method is expected to be slower than greedy; None if there is none."""
-    runs = expected_runs(acceptance, range(1, LARGEST_BATCH + 1), [BASELINE, method])
-    slower = (size for size, run in runs.items() if speed_up(run[method], run[BASELINE], cost_model) < 1)
-    return next(slower, None)
-
-
-def best_drafts(setting: Setting, methods: Sequence[str]) -> dict[int, dict[str, tuple[int, float]]]:
-    """For each batch size and method the number of drafts, 1 to 16, that is expected to be fastest.
-
-    The hit rate and the token rate are taken to be the same for every number of drafts.
-    """
-    best: dict[int, dict[str, tuple[int, float]]] = {size: {} for size in setting.batch_sizes}
-    for drafts in range(1, LONGEST_DRAFT + 1):
-        acceptance = setting.acceptance.with_settings(num_draft_tokens=drafts)
-        for size, runs in expected_runs(acceptance, setting.batch_sizes, [BASELINE, *methods]).items():
-            for method in methods:
-                factor = speed_up(runs[method], runs[BASELINE], setting.cost_model)
-                if method not in best[size] or factor > best[size][method][1]:
-                    best[size][method] = (drafts, factor)
-    return best
+    best = {size: best_lengths(setting.acceptance, setting.cost_model, size, drafting) for size in setting.batch_sizes}
+    return Simulation(setting, runs, falls, best)

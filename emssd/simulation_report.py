@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from emssd.acceptance import MAX_BATCH
 from emssd.config import BASELINE
+from emssd.expected_speeds import LONGEST_DRAFT
 from emssd.run_counts import RunCounts
-from emssd.simulation import LARGEST_BATCH, LONGEST_DRAFT, Simulation
+from emssd.simulation import Simulation
 
 LABEL, CELL = 42, 10
 ROW_WORDS = {"useful": "useful", "pad": "padding of live rows", "finished": "finished rows"}
@@ -107,7 +109,7 @@ def _answers(simulation: Simulation) -> Iterator[str]:
         yield _line(f"  {method}", [f"{drafts}+" if drafts == LONGEST_DRAFT else str(drafts) for drafts in best])
     for method, batch in simulation.falls.items():
         if batch is None:
-            yield f"{method} is expected to stay above {BASELINE} up to batch {LARGEST_BATCH}."
+            yield f"{method} is expected to stay above {BASELINE} up to batch {MAX_BATCH}."
         else:
             yield f"{method} is expected to fall below {BASELINE} at batch {batch}."
 

@@ -34,6 +34,7 @@ ORDER = [
     "acceptance",
     "run_counts",
     "expectation",
+    "expected_speeds",
     "paper",
     "simulator",
     "simulation",

@@ -7,7 +7,6 @@ import io
 import json
 import subprocess
 import sys
-import time
 from dataclasses import replace
 
 import pytest
@@ -16,6 +15,7 @@ from emssd.acceptance import Acceptance
 from emssd.cost_model import CostModel
 from emssd.errors import ConfigError
 from emssd.expectation import expected_runs
+from emssd.expected_speeds import LONGEST_DRAFT, runs_of
 from emssd.hardware import HARDWARE
 from emssd.model_presets import MODELS
 from emssd.run_counts import speed_up
@@ -28,14 +28,13 @@ from emssd.ui.numbers_model import (
     CURVE,
     EVERY,
     MAIN,
-    best_lengths,
+    best_drafts,
     curves,
     factors_at,
     paper_points,
-    runs_of,
     step_parts,
 )
-from emssd.ui.numbers_settings import LONGEST_DRAFT, Costs, attainable, cost_range, costs_of, default_settings
+from emssd.ui.numbers_settings import Costs, attainable, cost_range, default_settings
 from emssd.ui.numbers_table import csv_of
 from emssd.ui.numbers_words import below, falls_answer, model_title
 from tests.app_pages import COMPARE, EXPLORE, ROOT, go, methods, open_app, run_count, texts, warnings
@@ -48,7 +47,7 @@ PATHS = (("a100-80gb", "opt-6.7b"), ("h200", "llama-3-70b"), ("l4", "qwen3-8b"),
 @pytest.mark.parametrize(("hardware", "model"), PATHS)
 def test_joined_runs_give_each_runs_own_speed_up(hardware, model):
     settings = default_settings(hardware, model)
-    factors = runs_of(settings.acceptance, CURVE).speed_ups(settings.cost_model)
+    factors = runs_of(settings.acceptance, CURVE, EVERY).speed_ups(settings.cost_model)
     runs = expected_runs(settings.acceptance, CURVE, EVERY)
     for (batch, method), factor in factors.items():
         alone = speed_up(runs[batch][method], runs[batch]["greedy"], settings.cost_model)
@@ -79,7 +78,7 @@ def test_the_first_batch_below_greedy_is_the_first():
     for hit in (40.0, 86.2, 97.0):
         settings = replace(FIT, hit=hit)
         first = curves(settings).falls["vanilla"]
-        factors = runs_of(settings.acceptance, tuple(range(1, first + 1))).speed_ups(settings.cost_model)
+        factors = runs_of(settings.acceptance, tuple(range(1, first + 1)), EVERY).speed_ups(settings.cost_model)
         assert [factors[batch, "vanilla"] < 1 for batch in range(1, first + 1)] == [False] * (first - 1) + [True]
 
 
@@ -87,7 +86,7 @@ def test_the_first_batch_below_greedy_is_the_first():
 @pytest.mark.parametrize("token", [40.0, 91.7, 99.5])
 def test_the_best_draft_length_is_the_best_of_all(batch, token):
     settings = replace(FIT, batch=batch, token=token)
-    best = best_lengths(settings)
+    best = best_drafts(settings)
     for name in MAIN:
         every = {length: factors_at(replace(settings, length=length))[name] for length in range(1, LONGEST_DRAFT + 1)}
         assert best[name][1] == pytest.approx(max(every.values()), rel=1e-9)
@@ -367,29 +366,6 @@ def test_a_shipped_results_file_can_be_read():
     if not RECORDED.exists():
         pytest.skip("no results are recorded yet: assets/figures/bench.json")
     assert read_bench(RECORDED.read_bytes(), RECORDED.name).points
-
-
-def test_a_slider_costs_little_on_the_server():
-    """What moves with a slider, page included. The median, as other work on this computer may get in between."""
-    page = open_app(NUMBERS)
-    spent = []
-    for step in range(7):
-        page.slider(key="numbers_slot").set_value(0.2 + 0.01 * step)
-        start = time.process_time()
-        page.run()
-        spent.append(time.process_time() - start)
-    assert not page.exception
-    assert sorted(spent)[3] < 0.3  # the whole page in a test's client; a fragment's run is less
-    spent = []
-    for step in range(7):
-        settings = replace(FIT, costs=replace(FIT.costs, slot=0.3 + 0.01 * step))
-        start = time.process_time()
-        found = curves(settings)
-        best_lengths(settings)
-        numbers_charts.speed_ups({name: found.lines[name] for name in MAIN}, paper_points(settings), True, (1, 24), "")
-        spent.append(time.process_time() - start)
-    assert sorted(spent)[3] < 0.05
-    assert costs_of(FIT.cost_model) == FIT.costs
 
 
 def test_the_page_loads_no_torch():

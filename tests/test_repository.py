@@ -23,6 +23,7 @@ TARGETS = [
     "bench",
     "bench-figure",
     "bench-ui",
+    "bench-numbers",
     "figures",
     "gpu-test",
     "help",

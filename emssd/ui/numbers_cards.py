@@ -19,7 +19,7 @@ from emssd.ui.numbers_model import (
     Curves,
     StepParts,
     attention_intensity,
-    best_lengths,
+    best_drafts,
     curves,
     dense_intensity,
     factors_at,
@@ -103,7 +103,7 @@ def _speed_ups(settings: Settings, found: Curves, points: dict[str, dict[int, fl
 def _answers(settings: Settings, found: Curves) -> None:
     pairs = [
         ("At which batch does vanilla fall below greedy on this machine?", falls_answer(found.falls)),
-        ("Best draft length here?", best_answer(settings, best_lengths(settings))),
+        ("Best draft length here?", best_answer(settings, best_drafts(settings))),
     ]
     if settings.kernel == "varlen":
         pairs.append(("What does varlen attention change?", varlen_answer(found.falls)))

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 
 import streamlit as st
 
+from emssd.expected_speeds import LONGEST_DRAFT
 from emssd.machines import THIS_MACHINE, machines
 from emssd.model_presets import MODELS
 from emssd.ui.numbers_settings import (
@@ -15,7 +16,6 @@ from emssd.ui.numbers_settings import (
     FREE_ROW,
     KERNELS,
     LABELS,
-    LONGEST_DRAFT,
     LONGEST_PROMPT,
     WIDEST_SPREAD,
     Costs,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from emssd.expected_speeds import LONGEST_DRAFT
 from emssd.machines import machines
 from emssd.model_presets import MODELS
 from emssd.ui.link import quoted
@@ -14,7 +15,6 @@ from emssd.ui.numbers_settings import (
     BATCHES,
     KERNELS,
     LABELS,
-    LONGEST_DRAFT,
     LONGEST_PROMPT,
     WIDEST_SPREAD,
     Costs,

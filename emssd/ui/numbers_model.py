@@ -2,72 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 
-import numpy as np
-
-from emssd.acceptance import MAX_BATCH, Acceptance, Floats, Ints
-from emssd.cost_model import CostModel, StepCounts
+from emssd.acceptance import Acceptance
 from emssd.expectation import ExpectedRun, expected_runs
+from emssd.expected_speeds import best_lengths, falls_below, runs_of
 from emssd.hardware import dtype_bytes
 from emssd.machines import machines
 from emssd.model_presets import MODELS
 from emssd.paper import LABELS as FITTED
 from emssd.paper import PUBLISHED
-from emssd.ui.numbers_settings import LONGEST_DRAFT, Settings, dtype_of
+from emssd.ui.numbers_settings import Settings, dtype_of
 
 MAIN = ("vanilla", "ems-sd")
 TAKEN_APART = ("vanilla", "packed-input", "ragged-cache", "ems-sd")
 EVERY = ("greedy", *TAKEN_APART)
 CURVE = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24)
 """Batch sizes that a curve is drawn through."""
-COUNTED = ("rows", "query_slots", "span_slots", "launches", "live", "query_rows")
-BEYOND = (32, 48, 64, 96, 128, 192, MAX_BATCH)
-
-
-@dataclass(frozen=True)
-class Runs:
-    """Expected runs of several batch sizes and methods, laid end to end so that costs are asked for once.
-
-    Args:
-        places: (batch size, method) -> its number.
-        starts: where each run's steps begin.
-        counts: of all steps.
-        happens: chance that each step exists.
-    """
-
-    places: dict[tuple[int, str], int]
-    starts: Ints
-    counts: StepCounts
-    happens: Floats
-
-    def speed_ups(self, costs: CostModel) -> dict[tuple[int, str], float]:
-        """Modelled seconds of greedy by those of the method, for every batch size and method."""
-        seconds = np.add.reduceat(self.happens * costs.time(self.counts).total, self.starts)
-        return {
-            (batch, method): float(seconds[self.places[batch, "greedy"]] / seconds[place])
-            for (batch, method), place in self.places.items()
-        }
-
-
-@lru_cache(maxsize=256)
-def runs_of(acceptance: Acceptance, batches: tuple[int, ...], methods: tuple[str, ...] = EVERY) -> Runs:
-    """Expected runs, greedy's among them."""
-    found = expected_runs(acceptance, batches, methods)
-    runs = {(batch, name): run for batch, each in found.items() for name, run in each.items()}
-    parts = [run.step_counts() for run in runs.values()]
-    lengths = [len(run.happens) for run in runs.values()]
-    counts = StepCounts(
-        **{name: np.concatenate([getattr(part, name) for part in parts]) for name in COUNTED}, calls=None
-    )
-    return Runs(
-        {place: number for number, place in enumerate(runs)},
-        np.cumsum([0, *lengths[:-1]]),
-        counts,
-        np.concatenate([run.happens for run in runs.values()]),
-    )
 
 
 @dataclass(frozen=True)
@@ -86,33 +39,9 @@ class Curves:
 def curves(settings: Settings) -> Curves:
     """Speed-ups of every method by batch size."""
     acceptance, costs = settings.acceptance, settings.cost_model
-    factors = runs_of(acceptance, CURVE).speed_ups(costs)
+    factors = runs_of(acceptance, CURVE, EVERY).speed_ups(costs)
     lines = {name: {batch: factors[batch, name] for batch in CURVE} for name in TAKEN_APART}
-    return Curves(lines, {name: _falls(acceptance, costs, name, lines[name]) for name in MAIN})
-
-
-def _falls(acceptance: Acceptance, costs: CostModel, method: str, line: Mapping[int, float]) -> int | None:
-    """Smallest batch size at which a method is slower than greedy, as far as speed-ups fall with the batch size."""
-
-    def slower(batch: int) -> bool:
-        known = line.get(batch)
-        pair = ("greedy", method)
-        return (runs_of(acceptance, (batch,), pair).speed_ups(costs)[batch, method] if known is None else known) < 1
-
-    low = 0
-    for batch in (*CURVE, *BEYOND):
-        if slower(batch):
-            return _first(slower, low, batch)
-        low = batch
-    return None
-
-
-def _first(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """Smallest number above `low` for which it holds; it holds for `high`."""
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
+    return Curves(lines, {name: falls_below(acceptance, costs, name, lines[name]) for name in MAIN})
 
 
 def paper_points(settings: Settings) -> dict[str, dict[int, float]]:
@@ -134,7 +63,7 @@ def paper_points(settings: Settings) -> dict[str, dict[int, float]]:
 
 def factors_at(settings: Settings) -> dict[str, float]:
     """Method -> speed-up over greedy at the settings' batch."""
-    factors = runs_of(settings.acceptance, (settings.batch,)).speed_ups(settings.cost_model)
+    factors = runs_of(settings.acceptance, (settings.batch,), EVERY).speed_ups(settings.cost_model)
     return {name: factors[settings.batch, name] for name in TAKEN_APART}
 
 
@@ -152,17 +81,9 @@ def fit_errors(lines: Mapping[str, Mapping[int, float]], points: Mapping[str, Ma
     return {batch: sum(found) / len(found) for batch, found in sorted(errors.items())}
 
 
-def best_lengths(settings: Settings) -> dict[str, tuple[int, float]]:
-    """Method -> (draft length, speed-up) that is fastest at the settings' batch, of 1 to `LONGEST_DRAFT` drafts."""
-    costs, batch = settings.cost_model, settings.batch
-    found: dict[str, tuple[int, float]] = {}
-    for length in range(1, LONGEST_DRAFT + 1):
-        acceptance = settings.acceptance.with_settings(num_draft_tokens=length)
-        factors = runs_of(acceptance, (batch,), ("greedy", *MAIN)).speed_ups(costs)
-        for name in MAIN:
-            if name not in found or factors[batch, name] > found[name][1]:
-                found[name] = (length, factors[batch, name])
-    return found
+def best_drafts(settings: Settings) -> dict[str, tuple[int, float]]:
+    """Method -> (draft length, speed-up) that is fastest at the settings' batch."""
+    return best_lengths(settings.acceptance, settings.cost_model, settings.batch, MAIN)
 
 
 @dataclass(frozen=True)

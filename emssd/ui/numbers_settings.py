@@ -17,7 +17,6 @@ KERNELS = {"per_token": "Paper’s kernel", "varlen": "Varlen"}
 LABELS = {"hidden": "Hide", "printed": "As printed", "swapped": "Swapped"}
 BATCHES = (1, 2, 4, 8, 12, 16, 20, 24)
 PAPER_HARDWARE, PAPER_MODEL = "a100-80gb", "opt-6.7b"
-LONGEST_DRAFT = 16
 LONGEST_PROMPT, WIDEST_SPREAD = 1900, 1000
 DTYPES = ("float16", "bfloat16", "float32")
 """In this order, the first one that the hardware has a rate for."""

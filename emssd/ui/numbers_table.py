@@ -15,7 +15,7 @@ from emssd.ui.numbers_model import (
     TAKEN_APART,
     Curves,
     attention_intensity,
-    best_lengths,
+    best_drafts,
     curves,
     dense_intensity,
     paper_points,
@@ -63,7 +63,7 @@ def _speed_ups(found: Curves, points: Mapping[str, Mapping[int, float]]) -> Iter
 def _answers(settings: Settings, found: Curves) -> Iterable[Line]:
     for method, batch in found.falls.items():
         yield Line("first batch below greedy", method, "", "", "rows", "" if batch is None else batch)
-    for method, (length, gain) in best_lengths(settings).items():
+    for method, (length, gain) in best_drafts(settings).items():
         yield Line("best draft length", method, settings.batch, "", "tokens", length)
         yield Line("speed-up at the best draft length", method, settings.batch, "", "×", gain)
 
