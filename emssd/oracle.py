@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from transformers import GenerationConfig
@@ -53,22 +54,40 @@ def plain_generate(
         max_new_tokens: most tokens to put out; 0 gives [] without a forward.
         eos_token_ids: ids that end the output; () for none.
     """
-    limit = max_new_tokens
-    if lm.context_length is not None:
-        limit = min(limit, lm.context_length - len(prompt_ids) + 1)
+    limit = plain_limit(lm, len(prompt_ids), max_new_tokens)
     if limit <= 0:
         return []
-    settings = GenerationConfig(
+    settings = greedy_settings(lm, limit, eos_token_ids)
+    inputs = torch.tensor([list(prompt_ids)], device=lm.device)  # (1, P)
+    output = lm.oracle.generate(inputs, attention_mask=torch.ones_like(inputs), generation_config=settings)
+    return [int(token) for token in output[0, inputs.shape[1] :].tolist()]
+
+
+def plain_limit(lm: LanguageModel, prompt_length: int, max_new_tokens: int) -> int:
+    """Tokens that plain decoding may put out: the model is fed no more than it has positions for."""
+    if lm.context_length is None:
+        return max_new_tokens
+    return min(max_new_tokens, lm.context_length - prompt_length + 1)
+
+
+def greedy_settings(lm: LanguageModel, limit: int, eos_token_ids: Sequence[int], **more: Any) -> GenerationConfig:
+    """Settings of plain decoding by transformers.
+
+    Args:
+        lm: the model.
+        limit: most tokens to put out, at least 1.
+        eos_token_ids: ids that end the output; () for none.
+        more: further fields.
+    """
+    return GenerationConfig(
         max_new_tokens=limit,
         do_sample=False,
         num_beams=1,
         use_cache=True,
         eos_token_id=list(eos_token_ids) or None,
         pad_token_id=lm.pad_token_id,
+        **more,
     )
-    inputs = torch.tensor([list(prompt_ids)], device=lm.device)  # (1, P)
-    output = lm.oracle.generate(inputs, attention_mask=torch.ones_like(inputs), generation_config=settings)
-    return [int(token) for token in output[0, inputs.shape[1] :].tolist()]
 
 
 def teacher_forced_gaps(lm: LanguageModel, prompt_ids: Sequence[int], output_ids: Sequence[int]) -> list[float]:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import GenerationConfig, StoppingCriteria, StoppingCriteriaList
+from transformers import StoppingCriteria, StoppingCriteriaList
 
 from emssd.language_model import LanguageModel
+from emssd.oracle import greedy_settings, plain_limit
 
 
 @dataclass(frozen=True)
@@ -63,21 +64,11 @@ def timed_generate(
         lookup_tokens: draft this many by the package's own prompt lookup; None drafts nothing.
         ngram_size: its longest key.
     """
-    limit = max_new_tokens
-    if lm.context_length is not None:
-        limit = min(limit, lm.context_length - len(prompt) + 1)
-    lookup = {} if lookup_tokens is None else {"prompt_lookup_num_tokens": lookup_tokens}
-    if lookup:
-        lookup["max_matching_ngram_size"] = ngram_size
-    settings = GenerationConfig(
-        max_new_tokens=limit,
-        do_sample=False,
-        num_beams=1,
-        use_cache=True,
-        eos_token_id=list(eos_token_ids) or None,
-        pad_token_id=lm.pad_token_id,
-        **lookup,
-    )
+    lookup: dict[str, int] = {}
+    if lookup_tokens is not None:
+        lookup = {"prompt_lookup_num_tokens": lookup_tokens, "max_matching_ngram_size": ngram_size}
+    limit = plain_limit(lm, len(prompt), max_new_tokens)
+    settings = greedy_settings(lm, limit, eos_token_ids, **lookup)
     inputs = torch.tensor([list(prompt)], device=lm.device)  # (1, P)
     clock = _Clock(lm.device)
     output = lm.oracle.generate(

@@ -7,9 +7,8 @@ import io
 import json
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -21,20 +20,12 @@ from emssd.benchmark import Benchmark
 from emssd.cost_model import CostModel, StepCounts
 from emssd.oracle import Difference
 from emssd.trace import GenerationTrace
+from tests.commands import Result, Run, refused
 
 PROMPTS = ("to be or not to be", "abcabcabc", "once upon a time", "what is what")
 SMALL = ("--model", "random-llama", "--max-new-tokens", "5", "--repeats", "1", "--batch-sizes", "1,2")
 DRAFTS = ("--ngram-size", "1", "--lookup", "context", "--num-draft-tokens", "3")
 FEW = ("--methods", "ems-sd", "--no-transformers")
-
-
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
 
 
 @pytest.fixture
@@ -50,17 +41,6 @@ def run(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
         return Result(code, captured.out, captured.err)
 
     return call
-
-
-def refused(result: Result, *words: str) -> None:
-    """Exit code 2, nothing on stdout, one sentence on stderr with these words."""
-    assert result.code == 2, result
-    assert result.out == ""
-    assert "Traceback" not in result.err
-    last = result.err.rstrip("\n").split("\n")[-1]
-    assert last.startswith("emssd: error: "), result.err
-    for word in words:
-        assert word in last, last
 
 
 def test_a_table_and_every_file(run: Run, tmp_path: Path) -> None:

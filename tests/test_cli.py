@@ -7,10 +7,9 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -26,20 +25,12 @@ from emssd.random_models import random_model, random_tokenizer
 from emssd.streaming import TextStream
 from emssd.trace import GenerationTrace
 from emssd.trace_building import TraceBuilder
+from tests.commands import Result, Run, refused
 
 MODEL = ("--model", "random-llama")
 # with a key of one token and the whole context, random text gives drafts too
 DRAFTS = ("--ngram-size", "1", "--lookup", "context", "--num-draft-tokens", "3")
 PROMPTS = ("--prompt", "to be or not to be", "--prompt", "abcabcabc", "--prompt", "once upon a time")
-
-
-class Result(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Result]
 
 
 @pytest.fixture
@@ -52,17 +43,6 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         return Result(code, captured.out, captured.err)
 
     return call
-
-
-def refused(result: Result, *words: str) -> None:
-    """Exit code 2, nothing on stdout, and the last line on stderr is one sentence with these words."""
-    assert result.code == 2, result
-    assert result.out == ""
-    assert "Traceback" not in result.err
-    last = result.err.rstrip("\n").split("\n")[-1]
-    assert last.startswith("emssd: error: "), result.err
-    for word in words:
-        assert word in last, last
 
 
 def one_line(result: Result, *words: str) -> None:
