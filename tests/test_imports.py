@@ -91,6 +91,7 @@ ORDER = [
     "simulating",
     "benching",
     "commands",
+    "arguments",
     "__main__",
 ]
 # Imports inside functions, or for type checkers alone, that go against the order on purpose.

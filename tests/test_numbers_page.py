@@ -24,6 +24,7 @@ from emssd.ui import numbers_charts
 from emssd.ui.numbers_cells import simulated_set
 from emssd.ui.numbers_link import link_of, read_link
 from emssd.ui.numbers_measured import read_bench
+from emssd.ui.numbers_measured_chart import measured
 from emssd.ui.numbers_model import (
     CURVE,
     EVERY,
@@ -323,7 +324,7 @@ def test_measured_points_lie_over_the_lines_modelled_for_them():
         (method, str(each.batch)): each.median for method, line in lines.items() for each in line
     }
     assert (written["vanilla", "4"]["model"], written["ems-sd", "4"]["model"]) == ("1.32", "")
-    chart = numbers_charts.measured(lines)
+    chart = measured(lines)
     drawn = {(each.name, each.mode): list(each.y) for each in chart.figure.data}
     assert drawn["Vanilla", "markers"] == [2.5, 1.2, 0.8]
     assert drawn[None, "lines"] == pytest.approx([2.75, 1.32, 0.88])

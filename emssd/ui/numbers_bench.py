@@ -22,7 +22,7 @@ def _recorded(changed: float) -> BenchFile:
 
 def measured_card(dark: bool) -> None:
     """Draw the card."""
-    from emssd.ui import numbers_charts
+    from emssd.ui.numbers_measured_chart import measured
 
     results = shown_results()
     if problem := _recorded_problem():
@@ -31,7 +31,7 @@ def measured_card(dark: bool) -> None:
     head("Measured over modelled", note if results else "results of a benchmark on your own machine")
     if results is not None:
         choice = _choice(results)
-        plot(numbers_charts.measured(results.points[choice], dark), "measured")
+        plot(measured(results.points[choice], dark), "measured")
         st.html(f'<p class="note" data-testid="measured">{html.escape(_words(results, choice))}</p>')
     else:
         st.html(f'<p class="note">Measure with <code>{COMMAND}</code> and open its file here.</p>')
