@@ -1,0 +1,1 @@
+"""Ten lessons: their texts, exercises and checks. Nothing here needs torch."""
