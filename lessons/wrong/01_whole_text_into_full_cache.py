@@ -1,0 +1,20 @@
+"""Feeds the whole text together with a cache that already holds most of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from emssd.lessons.toy import ToyModel
+
+
+def greedy_decode(model: ToyModel, prompt: Sequence[int], max_new_tokens: int) -> list[int]:
+    """The `max_new_tokens` tokens that follow `prompt`, each the model's own choice."""
+    if max_new_tokens == 0:
+        return []
+    cache = model.new_cache()
+    output: list[int] = []
+    while len(output) < max_new_tokens:
+        text = [*prompt, *output]
+        choices = model.forward(text, range(len(text)), cache)
+        output.append(choices[-1])
+    return output
