@@ -11,7 +11,6 @@ import copy
 import importlib
 import importlib.util
 import io
-import linecache
 import signal
 import sys
 import threading
@@ -198,7 +197,9 @@ class Solution:
         self._prints = _Prints(sys.stderr)
         self._module = ModuleType(f"lesson_solution_{id(self):x}")
         self._module.__file__ = str(self.path)
-        code = self._compile(self._read())
+        source = self._read()
+        self._lines = source.splitlines()
+        code = self._compile(source)
         sys.modules[self._module.__name__] = self._module  # dataclasses look there for the module of a class
         with self._guarded("", {}):
             exec(code, self._module.__dict__)
@@ -206,7 +207,6 @@ class Solution:
     def close(self) -> None:
         """Leave nothing behind in `sys.modules`."""
         sys.modules.pop(self._module.__name__, None)
-        linecache.cache.pop(str(self.path), None)
 
     def function(self, name: str) -> Callable[..., Any]:
         """The learner's function, under the same guard as `call` but without copies, for use as a callback.
@@ -301,7 +301,7 @@ class Solution:
         lines = [number for frame, number in frames if frame.f_code.co_filename == str(self.path)]
         if not lines:
             return ""
-        text = linecache.getline(str(self.path), lines[-1]).strip()
+        text = "".join(self._lines[lines[-1] - 1 : lines[-1]]).strip()
         return f" (line {lines[-1]}: {text})" if text else f" (line {lines[-1]})"
 
 
