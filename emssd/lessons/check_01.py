@@ -11,6 +11,8 @@ from emssd.lessons.toy import ToyCell, ToyModel, plain_greedy
 TITLE = "greedy_decode"
 SEEDS = 32
 FEW = {4: 0, 7: 1}  # seed -> tokens asked for: the two shortest outputs
+_CHOICES = "Follow the choices: the last one of a forward is the token after the last one fed."
+_LAST = "The last new token is fed, too, although nobody asks what follows it."
 
 
 def check(solution: Solution) -> str:
@@ -47,7 +49,7 @@ def _wrong_output(model: ToyModel, prompt: list[int], expected: list[int], outpu
         return Failure(what, expected, output, seed=seed, why=_first_wrong_feed(model, prompt, expected))
     first = next(place for place, pair in enumerate(zip(output, expected, strict=True)) if pair[0] != pair[1])
     what = f"For the prompt {prompt}, output token {first} (counted from 0) is wrong."
-    return Failure(what, expected, output, seed=seed, why=_first_wrong_feed(model, prompt, expected))
+    return Failure(what, expected, output, seed=seed, why=_first_wrong_feed(model, prompt, expected) or _CHOICES)
 
 
 def _check_work(model: ToyModel, prompt: list[int], expected: list[int], seed: int) -> None:
@@ -55,7 +57,7 @@ def _check_work(model: ToyModel, prompt: list[int], expected: list[int], seed: i
     case = f"prompt length {len(prompt)} and max_new_tokens {len(expected)}"
     if model.rows_computed != rows:
         what = f"The output is right, but for {case} the model computed {model.rows_computed} rows instead of {rows}."
-        why = _first_wrong_feed(model, prompt, expected)
+        why = _first_wrong_feed(model, prompt, expected) or _LAST
         raise Failure(what, f"{rows} rows", f"{model.rows_computed} rows", seed=seed, why=why)
     if len(model.forwards) != len(expected):
         what = f"The output is right, but for {case} the number of forwards is {len(model.forwards)}."
@@ -70,7 +72,7 @@ def _first_wrong_feed(model: ToyModel, prompt: list[int], expected: list[int]) -
     fed = list(chain.from_iterable(model.forwards))
     place = next((place for place, pair in enumerate(zip(fed, right, strict=False)) if pair[0] != pair[1]), None)
     if place is None:
-        return _wrong_length(len(fed), len(right))
+        return None
     got, number = fed[place], _forward_of(model, place)
     if place >= len(prompt) and got == right[0]:
         return (
@@ -87,12 +89,6 @@ def _first_wrong_feed(model: ToyModel, prompt: list[int], expected: list[int]) -
             f"Forward {number} feeds token {got.token_id} a second time: the token before the new one is in the cache."
         )
     return f"Forward {number} feeds token {got.token_id} where token {right[place].token_id} comes next in the text."
-
-
-def _wrong_length(fed: int, needed: int) -> str | None:
-    if fed > needed:
-        return "The last new token is fed, too, although nobody asks what follows it."
-    return "A token of the text was never fed: later queries do not see it." if fed < needed else None
 
 
 def _forward_of(model: ToyModel, place: int) -> int:
