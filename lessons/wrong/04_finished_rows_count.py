@@ -1,0 +1,16 @@
+"""Takes the minimum over all rows, finished ones included: the batch stands still when one has ended."""
+
+from __future__ import annotations
+
+
+def min_rollback(
+    accepted: list[list[int]], next_tokens: list[int | None], finished: list[bool]
+) -> tuple[list[list[int]], int]:
+    """What the rows of a batch keep of one step, and how many tokens that throws away."""
+    gained = [
+        [] if ended else [*drafts, token] for drafts, token, ended in zip(accepted, next_tokens, finished, strict=True)
+    ]
+    smallest = min(len(tokens) for tokens in gained)
+    kept = [tokens[:smallest] for tokens in gained]
+    lost = sum(len(tokens) - smallest for tokens in gained)
+    return kept, lost
