@@ -1,0 +1,125 @@
+"""Cells, patterns, legend and frame of the lessons' pictures, as SVG text.
+
+Every picture brings its own white ground, so that it is read on light and dark pages, and every cell has a letter and
+a pattern, so that it is read without colour. The palette is the player's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from emssd.token_text import visible
+from emssd.ui.palette import CHROME, PHASES
+
+CELL_WIDTH, CELL_HEIGHT = 50, 34
+MARGIN = 16
+LETTERS = 6
+INK, MUTED, TEXT = CHROME["ink"][0], CHROME["muted"][0], CHROME["text"][0]
+BRAND, WASTE = CHROME["brand"][0], CHROME["waste"][0]
+FONT = "'Source Sans 3','Segoe UI',Helvetica,Arial,sans-serif"
+LEGEND_WIDTH = 128
+
+
+def text(
+    x: float, y: float, words: str, size: float = 12, anchor: str = "start", fill: str = TEXT, more: str = ""
+) -> str:
+    """Words at a point; `anchor` is start, middle or end."""
+    place = f'x="{x:g}" y="{y:g}" font-size="{size:g}" text-anchor="{anchor}" fill="{fill}"'
+    return f"<text {place}{' ' + more if more else ''}>{escape(words)}</text>"
+
+
+def line(x1: float, y1: float, x2: float, y2: float, colour: str = INK, width: float = 1.3, dash: str = "") -> str:
+    """A straight line."""
+    dashed = f' stroke-dasharray="{dash}"' if dash else ""
+    return f'<path d="M{x1:g} {y1:g}L{x2:g} {y2:g}" stroke="{colour}" stroke-width="{width:g}" fill="none"{dashed}/>'
+
+
+def _shortened(words: str) -> str:
+    words = visible(words).strip() or "␣"
+    return words if len(words) <= LETTERS else words[: LETTERS - 1] + "…"
+
+
+def cell(x: float, y: float, phase: str, words: str = "") -> str:
+    """One cell: fill, pattern, outline, its letter in the corner, and a token's text."""
+    look = PHASES[phase]
+    fill, stroke, ink = look.light
+    box = f'x="{x + 1:g}" y="{y:g}" width="{CELL_WIDTH - 2}" height="{CELL_HEIGHT}" rx="4"'
+    parts = [f'<rect {box} fill="{fill or "#FFFFFF"}"/>']
+    if look.pattern == "band":
+        band = f'x="{x + 1:g}" y="{y + CELL_HEIGHT - 4:g}" width="{CELL_WIDTH - 2}" height="4"'
+        parts.append(f'<rect {band} fill="{look.solid[0]}"/>')
+    elif look.pattern:
+        parts.append(f'<rect {box} fill="url(#{phase}-pattern)"/>')
+    dash = ' stroke-dasharray="3 2"' if look.dash else ""
+    parts.append(f'<rect {box} fill="none" stroke="{stroke}"{dash}/>')
+    halo = f'paint-order="stroke" stroke="{fill or "#FFFFFF"}" stroke-width="4" stroke-linejoin="round"'
+    if look.glyph:
+        parts.append(
+            text(
+                x + 5, y + 11, look.glyph, 9, fill=stroke if phase != "bonus" else ink, more=f'font-weight="700" {halo}'
+            )
+        )
+    if words:
+        parts.append(text(x + CELL_WIDTH / 2, y + 25, _shortened(words), 12, "middle", ink, halo))
+    return "".join(parts)
+
+
+def patterns(phases: Sequence[str]) -> str:
+    """The hatches of some phases."""
+    shapes = {"rows": "M0 3H6", "up": "M-1 7L7 -1", "down": "M-1 -1L7 7"}
+    parts = []
+    for name in phases:
+        look = PHASES[name]
+        if look.pattern in shapes:
+            drawn = (
+                f'<path d="{shapes[look.pattern]}" stroke="{look.light[1]}" stroke-width="1.2" stroke-opacity=".45"/>'
+            )
+        elif look.pattern == "dots":
+            drawn = f'<circle cx="3" cy="3" r=".9" fill="{look.light[1]}"/>'
+        else:
+            continue
+        tile = 'width="6" height="6" patternUnits="userSpaceOnUse"'
+        parts.append(f'<pattern id="{name}-pattern" {tile}>{drawn}</pattern>')
+    return "<defs>" + "".join(parts) + "</defs>" if parts else ""
+
+
+def legend(x: float, y: float, phases: Sequence[str], width: float) -> tuple[str, float]:
+    """The phases that occur, each with its cell and its word; and the height that this takes."""
+    columns = max(1, int(width // LEGEND_WIDTH))
+    parts = []
+    for number, name in enumerate(phases):
+        left, top = x + number % columns * LEGEND_WIDTH, y + number // columns * 24
+        look = PHASES[name]
+        fill, stroke, ink = look.light
+        box = f'x="{left:g}" y="{top:g}" width="18" height="16" rx="3"'
+        dash = ' stroke-dasharray="3 2"' if look.dash else ""
+        parts.append(f'<rect {box} fill="{fill or "#FFFFFF"}" stroke="{stroke}"{dash}/>')
+        if look.pattern not in ("", "band"):
+            parts.append(f'<rect {box} fill="url(#{name}-pattern)"/>')
+        halo = f'font-weight="700" paint-order="stroke" stroke="{fill or "#FFFFFF"}" stroke-width="3"'
+        parts.append(text(left + 9, top + 11.5, look.glyph, 10, "middle", ink, halo))
+        parts.append(text(left + 24, top + 12.5, look.word, 12, fill=MUTED))
+    return "".join(parts), -(-len(phases) // columns) * 24.0
+
+
+def flag(x: float, y: float, number: int) -> str:
+    """A cursor's flag with its slot number, centred above the point."""
+    words = str(number)
+    width = 8 + 7 * len(words)
+    box = f'<rect x="{x - width / 2:g}" y="{y - 15:g}" width="{width}" height="15" rx="3" fill="{INK}"/>'
+    return box + text(x, y - 3.5, words, 11, "middle", "#FFFFFF", 'font-weight="700"')
+
+
+def page(width: float, height: float, title: str, body: str, phases: Sequence[str]) -> str:
+    """The whole file."""
+    frame = (
+        f'<rect x=".5" y=".5" width="{width - 1:g}" height="{height - 1:g}" rx="8" fill="#FFFFFF" stroke="#D3D7DE"/>'
+    )
+    head = (
+        f'xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}"'
+    )
+    return (
+        f'<svg {head} role="img" font-family="{FONT}">\n<title>{escape(title)}</title>\n'
+        f"{patterns(phases)}\n{frame}\n{body}\n</svg>\n"
+    )
