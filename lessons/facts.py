@@ -14,6 +14,7 @@ from emssd import paper as published_numbers
 from emssd.cells import Grid, cells_at
 from emssd.cost_model import PAPER_FIT
 from emssd.trace import GenerationTrace, RowTrace, StepTrace
+from emssd.ui import compare_numbers
 
 TRACES = Path(__file__).resolve().parent.parent / "assets" / "traces"
 
@@ -79,13 +80,13 @@ def count_cells(
 
 
 def seconds(preset: str, method: str) -> float:
-    """Modelled seconds of a run: OPT-6.7B on an A100 by the two-number fit (13.7 ms a step, 0.248 us a slot)."""
-    return PAPER_FIT.trace_seconds(trace(preset, method))
+    """Modelled decode seconds of a run, as the player shows them: 13.7 ms a step and 0.248 us a slot read."""
+    return compare_numbers.modelled_seconds(trace(preset, method))
 
 
-def speed_up(preset: str, method: str) -> float:
-    """Greedy's modelled time by the method's, for the same prompts and tokens."""
-    return seconds(preset, "greedy") / seconds(preset, method)
+def speed_up(preset: str, method: str) -> float | None:
+    """Greedy's modelled time by the method's for the tokens that the method emitted, as the player shows it."""
+    return compare_numbers.modelled_speed_up(trace(preset, "greedy"), trace(preset, method))
 
 
 def paper(batch: int, method: str, quantity: str = "speedup", labels: str = "swapped") -> float:
