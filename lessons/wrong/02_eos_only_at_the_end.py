@@ -1,0 +1,17 @@
+"""Looks for an end-of-sequence token only in the last place of what is emitted."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def verify_greedy(
+    draft: Sequence[int], target: Sequence[int], eos_token_ids: Sequence[int] = ()
+) -> tuple[int, list[int]]:
+    """Keep the leading drafts that the target would have chosen itself, then add the target's own next token."""
+    num_accepted = 0
+    while num_accepted < len(draft) and draft[num_accepted] == target[num_accepted]:
+        num_accepted += 1
+    if draft and num_accepted == len(draft) and draft[-1] in eos_token_ids:
+        return num_accepted, list(draft)
+    return num_accepted, list(target[: num_accepted + 1])
