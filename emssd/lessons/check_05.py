@@ -236,7 +236,8 @@ def _holes(case: Case, row: int, got: list[int]) -> tuple[str, str, str]:
         what = f"Row {row} has ended, so nobody reads it again: it gets no holes."
         return what, "Holes are counted for rows that live on, which scan them in every later step.", "commit"
     count = largest - record.num_emitted
-    what = f"The cursor moves by {largest}, row {row} gains {record.num_emitted}: {count or 'no'} hole{'s' * (count != 1)}."
+    holes = f"{count or 'no'} hole{'' if count == 1 else 's'}"
+    what = f"The cursor moves by {largest}, row {row} gains {record.num_emitted}: {holes}."
     written = list(range(case.cursor + record.num_emitted, case.cursor + _real(record)))
     if got == written:
         why = "These hold its rejected drafts. A hole is a slot that the cursor has left behind, whatever is in it."

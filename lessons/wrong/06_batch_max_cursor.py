@@ -1,0 +1,14 @@
+"""Moves every cursor by the largest gain of the batch, as vanilla does."""
+
+from __future__ import annotations
+
+
+def ragged_commit(cursors: list[int], drafted: list[int], emitted: list[int]) -> tuple[list[int], list[list[int]]]:
+    """Where each row writes next, and which of its slots the next writes may overwrite."""
+    largest = max(emitted)
+    next_cursors = [cursor + largest for cursor in cursors]
+    ends = [
+        cursor + 1 + count if gain else cursor for cursor, count, gain in zip(cursors, drafted, emitted, strict=True)
+    ]
+    stale = [list(range(cursor, end)) for cursor, end in zip(next_cursors, ends, strict=True)]
+    return next_cursors, stale
