@@ -1,0 +1,299 @@
+"""Check of lesson 8: the learner's step decodes a whole batch, and everything that it leaves behind is looked at.
+
+A fault of the draft model's cache leaves the output right. So such a run goes on to its end, and the failure then says
+how many drafts it cost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from emssd.lessons.checking import Failure, Solution
+from emssd.lessons.ems_batch import EMPTY, EOS_TOKEN, BatchDrafter, BatchRow, LookupDrafter, ModelDrafter, PackedModel
+from emssd.lessons.ems_cases import Case, layout_outputs, make_case
+from emssd.simulator import ScriptedStep
+
+TITLE = "ems_step"
+SEEDS = 48
+
+
+def check(solution: Solution) -> str:
+    """Decode random batches of 1 to 8 rows with each drafter, and compare every step with each row decoded alone.
+
+    Raises:
+        Failure: the first step that is not right.
+    """
+    kept = steps = 0
+    for seed in range(SEEDS):
+        run = _Run(solution, make_case(seed))
+        run.decode()
+        steps, kept = steps + run.step, kept + run.kept
+    return (
+        f"{SEEDS} batches of 1 to 8 rows, {steps} steps, with prompt lookup, with a draft model and with one that is "
+        f"always right ({kept} drafts kept): the text of every row is that of the row alone and of all four layouts, "
+        "and both caches hold what their cursors say."
+    )
+
+
+class _Recording:
+    """A drafter that remembers what it proposed last."""
+
+    def __init__(self, drafter: BatchDrafter) -> None:
+        self.drafter = drafter
+        self.proposed: dict[int, list[int]] = {}
+
+    def propose(self, rows: Sequence[BatchRow], plans: Sequence[tuple[int, int, list[int]]]) -> dict[int, list[int]]:
+        """Drafts by row number."""
+        drafts = self.drafter.propose(rows, plans)
+        self.proposed = {row: list(tokens) for row, tokens in drafts.items()}
+        return drafts
+
+
+@dataclass
+class _Before:
+    """A row as it was when the step began."""
+
+    token_ids: list[int]
+    cursor: int
+    draft_cursor: int
+    finished: bool
+
+
+@dataclass
+class _Run:
+    """One batch, decoded by the learner's step."""
+
+    solution: Solution
+    case: Case
+    step: int = 0
+    kept: int = 0
+    drafted: int = 0
+    late: Failure | None = None
+    """A fault of the draft cache, told when the run has ended."""
+    before: list[_Before] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.target = self.case.target()
+        self.rows = self.case.start()
+        model = self.case.draft_model()
+        self.draft_model = model
+        self.drafter = _Recording(LookupDrafter() if model is None else ModelDrafter(model))
+        for each in (self.target, model):
+            if each is not None:
+                _prefill(each, self.case.prompts)
+
+    def decode(self) -> None:
+        """All steps, each checked."""
+        function = self.solution.function("ems_step")
+        while not all(row.finished for row in self.rows):
+            self.step += 1
+            self.before = [_Before(list(r.token_ids), r.cursor, r.draft_cursor, r.finished) for r in self.rows]
+            self.drafter.proposed, self.target.forwards = {}, []
+            try:
+                function(self.rows, self.target, self.drafter, self.case.num_draft_tokens(self.step), EOS_TOKEN)
+            except Failure as failure:
+                if self.late is not None:  # what went wrong first
+                    raise self.late from None
+                failure.seed, failure.step = self.case.seed, self.step
+                failure.traces = None if "not written" in failure.what else self.case.traces
+                raise
+            self._check_step()
+        if self.late is not None:
+            raise self._with_price(self.late)
+        self._check_layouts()
+
+    def _fail(self, what: str, expected: object, got: object, row: int, why: str, **place: str) -> Failure:
+        return Failure(what, expected, got, row, self.step, self.case.seed, why, traces=self.case.traces, **place)
+
+    def _check_step(self) -> None:
+        for row in self.rows:
+            self._check_drafts(row)
+        self._check_feed()
+        for row in self.rows:
+            self._check_text(row)
+            self._check_cursor(row)
+        if self.draft_model is not None and self.late is None:
+            try:
+                for row in self.rows:
+                    self._check_draft_cache(row, self.draft_model)
+            except Failure as failure:
+                self.late = failure
+
+    def _drafts(self, row: BatchRow) -> list[int]:
+        return self.drafter.proposed.get(row.index, [])
+
+    def _remaining(self, row: BatchRow) -> int:
+        return row.max_new_tokens - len(self.before[row.index].token_ids) + row.prompt_length
+
+    def _check_drafts(self, row: BatchRow) -> None:
+        """As many drafts as K and the row's end allow."""
+        if self.before[row.index].finished:
+            return
+        most = self.case.num_draft_tokens(self.step)
+        limit, drafts = min(most, self._remaining(row) - 1), self._drafts(row)
+        if len(drafts) > limit:
+            what = f"Row {row.index} drafts {_plural(len(drafts), 'token')} in step {self.step}, but may draft {limit}."
+            why = f"K is {most}, and {self._remaining(row)} may still be put out, the target's own token among them."
+            raise self._fail(what, limit, len(drafts), row.index, why, sub="draft")
+        enough = limit if self.draft_model is not None else len(LookupDrafter.copy(self.before[row.index].token_ids))
+        if len(drafts) < min(limit, enough):
+            what = (
+                f"Row {row.index} drafts {_plural(len(drafts), 'token')} in step {self.step}, but could draft {limit}."
+            )
+            why = f"K is {most}, and {self._remaining(row)} may still be put out, the target's own token among them."
+            raise self._fail(what, limit, len(drafts), row.index, why, sub="draft")
+
+    def _check_feed(self) -> None:
+        """One forward of the target: every live row's pending token and drafts, from its own cursor on."""
+        if len(self.target.forwards) != 1:
+            what = f"Step {self.step} runs the target {len(self.target.forwards)} times."
+            raise self._fail(what, 1, len(self.target.forwards), 0, "All rows go through one forward.", sub="pack")
+        fed = self.target.forwards[0]
+        expected: list[tuple[int, int, int]] = []
+        for row, before in zip(self.rows, self.before, strict=True):
+            tokens = [] if before.finished else [before.token_ids[-1], *self._drafts(row)]
+            expected += [(row.index, before.cursor + place, token) for place, token in enumerate(tokens)]
+            self._check_row_feed(row, tokens, [(slot, token) for owner, slot, token in fed if owner == row.index])
+        if fed != expected:
+            got = [owner for owner, _, _ in fed]
+            why = "Row after row, so that cu_seqlens cuts the answers where the tokens were."
+            raise self._fail("The rows are mixed in the packed sequence.", expected, fed, got[0], why, sub="pack")
+
+    def _check_row_feed(self, row: BatchRow, tokens: list[int], fed: list[tuple[int, int]]) -> None:
+        number, before = row.index, self.before[row.index]
+        slots = [slot for slot, _ in fed]
+        right = list(range(before.cursor, before.cursor + len(tokens)))
+        if before.finished and fed:
+            fed_words = f"{_plural(len(fed), 'token')} {'is' if len(fed) == 1 else 'are'} fed for it"
+            what = f"Row {number} had finished before step {self.step}, but {fed_words}."
+            raise self._fail(what, [], fed, number, "A finished row feeds nothing; cu_seqlens repeats.", sub="pack")
+        if [token for _, token in fed] != tokens:
+            what = f"Row {number} feeds the wrong tokens to the target."
+            why = "A live row feeds its pending token (the last of token_ids) and then its drafts: no pads."
+            raise self._fail(what, tokens, [token for _, token in fed], number, why, sub="pack")
+        if slots != right:
+            what = f"Row {number} writes to the wrong slots of the target's cache."
+            why = f"Its own cursor is {before.cursor}: the first fed token goes there, the next ones after it."
+            raise self._fail(what, right, slots, number, why, sub="write", pin=f"{number}.{before.cursor}")
+
+    def _check_text(self, row: BatchRow) -> None:
+        """The step's tokens are the greedy ones, as many as the drafts allow."""
+        number, before = row.index, self.before[row.index]
+        greedy = [*self.case.prompts[number], *self.case.expected[number].output]
+        length, drafts = len(before.token_ids), self._drafts(row)
+        accepted = 0
+        while accepted < len(drafts) and greedy[length + accepted : length + accepted + 1] == [drafts[accepted]]:
+            accepted += 1
+        right = before.token_ids if before.finished else greedy[: length + accepted + 1]
+        self.kept, self.drafted = self.kept + accepted, self.drafted + len(drafts)
+        got = row.token_ids
+        if got == right:
+            return
+        if not isinstance(got, list) or got[:length] != before.token_ids:
+            what, why = f"token_ids of row {number} lost tokens.", "A step only adds to token_ids."
+            raise self._fail(what, right, got, number, why, sub="commit")
+        expected, emitted = right[length:], got[length:]
+        what = f"Row {number} emits {emitted} in step {self.step}; decoded alone it goes on with {expected}."
+        why = _why_text(expected, emitted, accepted, drafts)
+        raise self._fail(what, expected, emitted, number, why, sub="verify")
+
+    def _check_cursor(self, row: BatchRow) -> None:
+        number = row.index
+        right = len(row.token_ids) - 1
+        if row.cursor != right:
+            what = f"The cursor of row {number} is wrong after step {self.step}."
+            gained = len(row.token_ids) - len(self.before[number].token_ids)
+            why = (
+                f"Row {number} gained {gained}, so its cursor moves by {gained}: a rejected draft is written over next."
+            )
+            raise self._fail(what, right, row.cursor, number, why, pin=f"{number}.{right}")
+        ended = row.token_ids[-1] == EOS_TOKEN or row.remaining == 0
+        if bool(row.finished) != ended:
+            what = f"Row {number} is {'finished' if row.finished else 'not finished'} after step {self.step}."
+            why = f"A row ends with token {EOS_TOKEN} or when none remain: here {row.remaining} remain."
+            raise self._fail(what, ended, row.finished, number, why)
+
+    def _check_draft_cache(self, row: BatchRow, model: PackedModel) -> None:
+        """What draft_cursor promises is in the draft model's cache, and it promises as much as there is."""
+        number, before = row.index, self.before[row.index]
+        if row.finished:
+            return
+        reach, drafts = row.draft_cursor, self._drafts(row)
+        if not isinstance(reach, int) or not 0 <= reach < len(row.token_ids):
+            what = f"draft_cursor of row {number} is {reach} after step {self.step}, with {len(row.token_ids)} tokens."
+            why = "It counts committed tokens that are cached: no rejected drafts, and not the pending token."
+            raise self._fail(what, len(row.token_ids) - 1, reach, number, why)
+        cells = model.read(number, reach - 1)
+        wrong = next((slot for slot, token in enumerate(cells) if token != row.token_ids[slot]), None)
+        if wrong is not None:
+            held = "nothing" if cells[wrong] == EMPTY else f"token {cells[wrong]}"
+            what = f"Slot {wrong} of row {number}'s draft cache holds {held} after step {self.step}."
+            why = f"draft_cursor is {reach}, so slots 0 to {reach - 1} should hold the row's tokens."
+            if wrong == len(before.token_ids) + len(drafts) - 1:
+                why += " This token is the last draft: it was kept, but never fed to the draft model."
+            raise self._fail(what, f"token {row.token_ids[wrong]}", held, number, why, pin=f"{number}.{wrong}")
+        gained = len(row.token_ids) - len(before.token_ids)
+        least = len(before.token_ids) + min(gained, len(drafts)) - 1 if drafts else before.draft_cursor
+        if reach < least - 1:  # one token fed again is harmless; more than that is work
+            what = f"draft_cursor of row {number} is {reach} after step {self.step}, but the cache reaches further."
+            why = "Kept drafts that were fed need not be fed again."
+            raise self._fail(what, least, reach, number, why)
+        self._check_proposals(row)
+
+    def _check_proposals(self, row: BatchRow) -> None:
+        right = self.case.expected[row.index].steps[self.step - 1].drafts
+        drafts = self._drafts(row)
+        if drafts != right:
+            what = f"Row {row.index} drafts {drafts} in step {self.step}; with its whole text before it, {right}."
+            why = "The draft model read other tokens than the row's: look at first_slot and feed."
+            raise self._fail(what, right, drafts, row.index, why, sub="draft")
+
+    def _with_price(self, late: Failure) -> Failure:
+        """The draft-cache failure, with what it did to acceptance."""
+        steps = [step for row in self.case.expected for step in row.steps]
+        drafted = sum(len(step.drafts) for step in steps)
+        kept = sum(_accepted(step) for step in steps)
+        most = max(len(row.steps) for row in self.case.expected)
+        if self.kept < kept or self.step > most:
+            late.why = (
+                f"{late.why} The text is right all the same, but {self.kept} of {self.drafted} drafts are kept in "
+                f"{self.step} steps; with a complete draft cache it is {kept} of {drafted} in {most}."
+            )
+        return late
+
+    def _check_layouts(self) -> None:
+        """The four layouts of the engine, each reading its own cells, put out the same text."""
+        for method, trace in (self.case.traces or {}).items():
+            for row, output in zip(self.rows, layout_outputs(trace, self.target), strict=True):
+                if row.output_token_ids != output:
+                    what = f"Row {row.index} puts out another text than in the layout {method}."
+                    raise self._fail(what, output, row.output_token_ids, row.index, "Every layout is lossless.")
+
+
+def _why_text(expected: list[int], emitted: list[int], accepted: int, drafts: list[int]) -> str:
+    if emitted[: len(expected)] == expected:
+        if expected[-1:] == [EOS_TOKEN]:
+            return f"{EOS_TOKEN} ends the text: nothing may follow it, also where it is a kept draft."
+        return "Only the leading drafts that equal the target's choice are kept, then one token of its own."
+    if expected[: len(emitted)] == emitted:
+        if accepted == len(drafts) and drafts:
+            return "All drafts were kept; the target's answer after the last one is right, too: the bonus token."
+        return "The target's own token in place of the first wrong draft belongs to the output, too."
+    return "Compare draft i with answer i of this row's own slice: where they differ, the answer is emitted."
+
+
+def _plural(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _accepted(step: ScriptedStep) -> int:
+    """Kept drafts of a step."""
+    emitted = step.drafts[: step.gained]
+    return sum(draft == answer for draft, answer in zip(emitted, step.answers, strict=False))
+
+
+def _prefill(model: PackedModel, prompts: Sequence[Sequence[int]]) -> None:
+    """Put the prompts into the model's cache; like prefill it is no part of a step."""
+    for row, prompt in enumerate(prompts):
+        model.cache[row] = dict(enumerate(prompt))
