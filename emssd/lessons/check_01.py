@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from itertools import chain
+from dataclasses import dataclass
 from random import Random
 
 from emssd.lessons.checking import Failure, Solution
 from emssd.lessons.toy import ToyCell, ToyModel, plain_greedy
+from emssd.lessons.toy_trace import one_row_trace
+from emssd.trace import GenerationTrace
 
 TITLE = "greedy_decode"
 SEEDS = 32
 FEW = {4: 0, 7: 1}  # seed -> tokens asked for: the two shortest outputs
 _CHOICES = "Follow the choices: the last one of a forward is the token after the last one fed."
+_FORWARDS = "Prefill feeds the whole prompt in one forward; then each forward feeds the pending token."
 _LAST = "The last new token is fed, too, although nobody asks what follows it."
 
 
@@ -35,67 +38,92 @@ def _check_run(solution: Solution, seed: int) -> None:
     output = solution.call(TITLE, model, prompt, wanted, seed=seed)
     if not isinstance(output, list | tuple):
         raise Failure(f"{TITLE} returns a {type(output).__name__}, not a list of token ids.", seed=seed)
-    expected = plain_greedy(model, prompt, wanted)
-    if list(output) != expected:
-        raise _wrong_output(model, prompt, expected, list(output), seed)
-    _check_work(model, prompt, expected, seed)
+    run = Run(model, prompt, plain_greedy(model, prompt, wanted), seed)
+    if list(output) != run.expected:
+        raise _wrong_output(run, list(output))
+    _check_work(run)
 
 
-def _wrong_output(model: ToyModel, prompt: list[int], expected: list[int], output: list[object], seed: int) -> Failure:
-    if len(output) != len(expected):
-        what = f"max_new_tokens is {len(expected)}, and {len(output)} tokens came out."
-        if len(output) == len(prompt) + len(expected):
+def _wrong_output(run: Run, output: list[object]) -> Failure:
+    if len(output) != len(run.expected):
+        what = f"max_new_tokens is {len(run.expected)}, and {len(output)} tokens came out."
+        if len(output) == len(run.prompt) + len(run.expected):
             what += " Return the new tokens only, without the prompt."
-        return Failure(what, expected, output, seed=seed, why=_first_wrong_feed(model, prompt, expected))
-    first = next(place for place, pair in enumerate(zip(output, expected, strict=True)) if pair[0] != pair[1])
-    what = f"For the prompt {prompt}, output token {first} (counted from 0) is wrong."
-    return Failure(what, expected, output, seed=seed, why=_first_wrong_feed(model, prompt, expected) or _CHOICES)
+        return run.failure(what, run.expected, output, None)
+    first = next(place for place, pair in enumerate(zip(output, run.expected, strict=True)) if pair[0] != pair[1])
+    what = f"For the prompt {run.prompt}, output token {first} (counted from 0) is wrong."
+    return run.failure(what, run.expected, output, _CHOICES, first)
 
 
-def _check_work(model: ToyModel, prompt: list[int], expected: list[int], seed: int) -> None:
-    rows = len(prompt) + len(expected) - 1 if expected else 0
-    case = f"prompt length {len(prompt)} and max_new_tokens {len(expected)}"
+def _check_work(run: Run) -> None:
+    model, prompt, wanted = run.model, run.prompt, len(run.expected)
+    rows = len(prompt) + wanted - 1 if wanted else 0
+    case = f"The output is right, but for prompt length {len(prompt)} and max_new_tokens {wanted} the"
     if model.rows_computed != rows:
-        what = f"The output is right, but for {case} the model computed {model.rows_computed} rows instead of {rows}."
-        why = _first_wrong_feed(model, prompt, expected) or _LAST
-        raise Failure(what, f"{rows} rows", f"{model.rows_computed} rows", seed=seed, why=why)
-    if len(model.forwards) != len(expected):
-        what = f"The output is right, but for {case} the number of forwards is {len(model.forwards)}."
-        why = "Prefill feeds the whole prompt in one forward; then each forward feeds the pending token."
-        raise Failure(what, f"{len(expected)} forwards", f"{len(model.forwards)} forwards", seed=seed, why=why)
+        what = f"{case} model computed {model.rows_computed} rows instead of {rows}."
+        raise run.failure(what, f"{rows} rows", f"{model.rows_computed} rows", _LAST, max(wanted - 1, 0))
+    if len(model.forwards) != wanted:
+        what = f"{case} number of forwards is {len(model.forwards)}."
+        raise run.failure(what, f"{wanted} forwards", f"{len(model.forwards)} forwards", _FORWARDS)
 
 
-def _first_wrong_feed(model: ToyModel, prompt: list[int], expected: list[int]) -> str | None:
-    """Where what the model was fed first leaves prompt, then each new token once, at its place in the text."""
-    text = [*prompt, *expected][: len(prompt) + max(len(expected) - 1, 0)]
-    right = [ToyCell(token, position) for position, token in enumerate(text)]
-    fed = list(chain.from_iterable(model.forwards))
-    place = next((place for place, pair in enumerate(zip(fed, right, strict=False)) if pair[0] != pair[1]), None)
-    if place is None:
+@dataclass(frozen=True)
+class Run:
+    """One case: what the model was fed is in `model.forwards`."""
+
+    model: ToyModel
+    prompt: list[int]
+    expected: list[int]
+    seed: int
+
+    def failure(self, what: str, expected: object, got: object, otherwise: str | None, step: int = 0) -> Failure:
+        """The report, with the first wrong feed as its reason, or `otherwise` where all was fed rightly."""
+        why, forward = self.first_wrong_feed() or (otherwise, step)
+        step = max(min(forward, len(self.expected) - 1), 0)
+        return Failure(
+            what,
+            expected,
+            got,
+            row=0,
+            step=step,
+            seed=self.seed,
+            why=why,
+            traces=self._traces(),
+            sub="attend",
+            pin=f"0.{len(self.prompt) + step - 1}" if step else None,
+        )
+
+    def first_wrong_feed(self) -> tuple[str, int] | None:
+        """Where the model's inputs first differ from the prompt, then each new token once at its place in the text.
+
+        Returns:
+            A sentence, and the forward counted from 0 as steps are; None where no input is wrong.
+        """
+        text = [*self.prompt, *self.expected][: len(self.prompt) + max(len(self.expected) - 1, 0)]
+        right = [ToyCell(token, position) for position, token in enumerate(text)]
+        fed = [(cell, number) for number, cells in enumerate(self.model.forwards) for cell in cells]
+        for place, ((got, number), wanted) in enumerate(zip(fed, right, strict=False)):
+            if got != wanted:
+                before = fed[place - 1][0].token_id if place else None
+                return f"Forward {number + 1} feeds {self._fault(got, wanted, place, before)}", number
         return None
-    got, number = fed[place], _forward_of(model, place)
-    if place >= len(prompt) and got == right[0]:
-        return (
-            f"Forward {number} feeds the text again from position 0. Its keys and values are in the cache "
-            "already: feed only what is new."
-        )
-    if got.token_id == right[place].token_id:
-        return (
-            f"Forward {number} feeds token {got.token_id} at position {got.position}; in the text it stands at "
-            f"position {right[place].position} (the prompt has {len(prompt)} tokens)."
-        )
-    if place and got.token_id == fed[place - 1].token_id:
-        return (
-            f"Forward {number} feeds token {got.token_id} a second time: the token before the new one is in the cache."
-        )
-    return f"Forward {number} feeds token {got.token_id} where token {right[place].token_id} comes next in the text."
 
+    def _fault(self, got: ToyCell, wanted: ToyCell, place: int, before: int | None) -> str:
+        length = len(self.prompt)
+        if place >= length and got == ToyCell(self.prompt[0], 0):
+            return (
+                "the text again from position 0. Its keys and values are in the cache already: feed only what is new."
+            )
+        if got.token_id == wanted.token_id:
+            return (
+                f"token {got.token_id} at position {got.position}; in the text it stands at position {wanted.position} "
+                f"(the prompt has {length} tokens)."
+            )
+        if got.token_id == before:
+            return f"token {got.token_id} again: its cell is in the cache already."
+        return f"token {got.token_id} where token {wanted.token_id} comes next in the text."
 
-def _forward_of(model: ToyModel, place: int) -> int:
-    """Number of the forward, from 1, that fed the token at `place`."""
-    done = 0
-    for number, fed in enumerate(model.forwards, 1):
-        done += len(fed)
-        if place < done:
-            return number
-    return len(model.forwards)
+    def _traces(self) -> dict[str, GenerationTrace]:
+        if not self.expected:
+            return {}
+        return {"greedy": one_row_trace("greedy", self.prompt, self.expected, [], self.model.vocab_size)}
