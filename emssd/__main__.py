@@ -90,6 +90,10 @@ def _lazy(name: str) -> Callable[[argparse.Namespace], int]:
             from emssd.viewing import view_command
 
             return view_command(args)
+        if name == "lesson":
+            from emssd.lessons.command import lesson_command
+
+            return lesson_command(args)
         if name == "simulate":
             from emssd.simulating import simulate_command
 

@@ -90,6 +90,7 @@ def build_parser(runner: Callable[[str], Callable[[argparse.Namespace], int]]) -
     diff.add_argument("right", metavar="B", help="trace file")
     _add_simulate(command)
     _add_view(command)
+    _add_lesson(command)
     doctor = command("doctor", "say what works on this machine, and what to do about what does not", "doctor")
     doctor.add_argument("--model", default=DEFAULT_MODEL, help="model of the self-check (default: %(default)s)")
     doctor.add_argument(
@@ -263,6 +264,30 @@ def _add_view(command: Command) -> None:
     )
     parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
     parser.add_argument("--html", metavar="OUT", help='write the page instead of starting the app; "-" prints it')
+
+
+def _add_lesson(command: Command) -> None:
+    parser = command("lesson", "ten lessons: list them, check an exercise, print them", "lesson check 05")
+    actions = parser.add_subparsers(metavar="ACTION", required=True, dest="action")
+
+    def action(name: str, summary: str, example: str) -> argparse.ArgumentParser:
+        return actions.add_parser(
+            name,
+            help=summary,
+            description=f"{summary[0].upper()}{summary[1:]}.",
+            epilog=f"Example:\n  python -m emssd lesson {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+
+    listing = action("list", "the lessons, and which exercises have passed", "list")
+    checking = action("check", "check an exercise: exit 0 passed, 1 not yet", "check 05")
+    checking.add_argument("number", metavar="NN", help="the lesson, such as 05")
+    checking.add_argument("file", metavar="FILE", nargs="?", help="default: the lesson's file in lessons/exercises")
+    for each in (listing, checking):
+        each.add_argument("--json", action="store_true", help="print JSON")
+    exporting = action("export", "write a lesson as one page to print", "export all --html lessons.html")
+    exporting.add_argument("number", metavar="NN|all", help="the lesson, or all")
+    exporting.add_argument("--html", metavar="OUT", help='the page; "-" prints it')
 
 
 def _add_one_run(parser: argparse.ArgumentParser) -> None:
