@@ -242,7 +242,7 @@ class Solution:
         function = getattr(self._module, name)
         if not callable(function):
             raise Failure(f"{name} is not a function but {short(function, 60)}.")
-        return function  # type: ignore[no-any-return]
+        return function
 
     def _read(self) -> str:
         if not self.path.is_file():

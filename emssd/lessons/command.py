@@ -80,7 +80,7 @@ def check_lesson(args: argparse.Namespace) -> int:
 def _watch() -> bool:
     """End the process should the learner's code hang where no exception reaches it."""
     try:
-        faulthandler.dump_traceback_later(STUCK_AFTER, exit=True, file=sys.__stderr__)
+        faulthandler.dump_traceback_later(STUCK_AFTER, exit=True, file=sys.__stderr__ or 2)
     except (AttributeError, ValueError, RuntimeError, OSError):  # a stderr without a file: nothing to write to
         return False
     return True
