@@ -15,6 +15,7 @@ class Player {
 
   constructor(root, data) {
     Object.assign(this, { root, serial: Player.made++, menus: [], step: 0, sub: "commit", clock: "step", pin: null, hover: null, roving: null, single: null });
+    this.isLesson = !!data.lesson;
     Object.assign(this, { speed: 1, playSubs: null, ticked: new Set(), playing: false, predicting: false, showsCode: false, count: 1 });
     this.build();
     this.attach();
@@ -38,6 +39,7 @@ class Player {
     const above = [this.bar.node, this.transport.node, this.message, this.notices, this.predict.node, this.codePanel.node];
     const below = [this.legend.node, this.table.node, this.tip.node, this.live, this.probe];
     this.root.replaceChildren(...above, this.board, ...below);
+    if (this.isLesson) this.lesson = new Lesson(this);
   }
 
   // Listeners beyond the root's own children; `detach` takes them away.
@@ -50,6 +52,7 @@ class Player {
     document.addEventListener("visibilitychange", () => { if (document.hidden) this.pause(); }, { signal });
     document.fonts?.addEventListener("loadingdone", () => this.refresh(), { signal });
     this.probe.addEventListener("transitionend", () => this.refresh(), { signal });
+    if (this.lesson) window.addEventListener("resize", () => this.lesson.fit(), { signal });
     this.resized = new ResizeObserver(() => this.refresh());
     this.resized.observe(this.root);
   }
@@ -68,7 +71,7 @@ class Player {
     this.attach();
     const before = this.data;
     this.data = data;
-    if (before && data.id === before.id) return this.refresh();
+    if (before && data.id === before.id) return this.lesson ? this.lesson.take(before.lesson) : this.refresh();
     this.pause();
     const kept = before && before.group && before.group === data.group;
     this.panes = data.panes.map((pane, index) => ({ ...pane, index, run: decodePane(pane), last: pane.steps.length - 1, parts: {} }));
@@ -88,7 +91,9 @@ class Player {
     this.buildPanes();
     this.bar.load(data);
     this.notices.replaceChildren(...(data.notices || []).map((text) => make("p", { text })));
+    this.lesson?.build();
     this.setClock(this.panes.length > 1 ? this.clock : "step", !!(before || back));
+    this.lesson?.fit();
   }
 
   startAt({ step = 0, sub = "commit", pin = null }) {
@@ -138,7 +143,7 @@ class Player {
     }
     this.clock = clock;
     this.count = clock === "time" ? this.timeline.length : this.steps;
-    this.marks = this.clockMarks();
+    this.marks = this.lesson ? this.lesson.openMarks(this.clockMarks()) : this.clockMarks();
     this.root.dataset.steps = this.count;
     this.transport.load();
     this.go(this.step, this.sub, { remember });
@@ -164,9 +169,12 @@ class Player {
     const before = this.placeNumber();
     this.step = Math.min(Math.max(step, 0), this.count - 1);
     if (this.step > 0 || sub !== "commit") this.sub = sub;
+    const held = this.lesson?.hold();
     if (this.placeNumber() !== before) this.message.hidden = true;
+    if (held) this.say(held);
     this.moves = motion && this.mayMove();
     for (const pane of this.panes) pane.at = paneAt(pane, this.clock, this.timeline, this.step, this.sub);
+    this.lesson?.cover();
     this.paint();
     this.moves = false;
     if (!remember) return;
@@ -243,7 +251,7 @@ class Player {
     const from = this.placeNumber(), stepOnly = !this.playSubs;
     if (stepOnly) this.go(this.step + 1, this.step + 1 === this.count - 1 ? "commit" : this.sub);
     else this.goSub(1);
-    if (this.stopsAtBreakpoint(from) || this.atEnd()) return this.pause();
+    if (this.stopsAtBreakpoint(from) || this.atEnd() || this.placeNumber() === from || this.lesson?.arrived()) return this.pause();
     this.schedule();
   }
 
@@ -338,7 +346,8 @@ class Player {
     this.root.classList.toggle("narrow", narrow);
     this.transport.fit(narrow);
     this.bar.load(this.data);
-    this.paint();
+    if (this.lesson) this.lesson.fit();
+    else this.paint();
   }
 
   // Dark or light as the style sheet's own colours are.
@@ -362,6 +371,7 @@ class Player {
     this.transport.paint();
     this.transport.paintMenus();
     this.legend.paint();
+    this.lesson?.paint();
     this.predict.paint();
     this.codePanel.paint();
     this.table.paint();
@@ -383,6 +393,7 @@ class Player {
       const focus = focusOf(this, pane);
       pane.focus = focus;
       pane.view.paint(focus);
+      this.lesson?.arrange(pane);
       this.links ||= new Links();
       this.links.paint(this, pane, pane.view, focus);
       outline(pane, pane.marks.pin, this.pin);
@@ -393,6 +404,7 @@ class Player {
   }
 
   storyOf(pane) {
+    if (pane.covered?.size && this.lesson.atQuestion()) return [[this.lesson.waiting(pane), 0]];
     if (this.clock === "step" && this.step > pane.last) return [[`Finished after step ${pane.last}.`, 0]];
     const { step, sub } = pane.at, told = pane.narration[step];
     return told[told.length > 1 ? SUBSTEPS.indexOf(sub) : 0] || [];
@@ -466,7 +478,7 @@ class Player {
     PLACES.set(data.group, { step, sub, clock, pin });
     clearTimeout(this.resting);
     this.resting = setTimeout(() => {
-      this.writeAddress();
+      if (!this.isLesson) this.writeAddress();
       this.narrate();
     }, REST_MS);
   }
@@ -476,6 +488,11 @@ class Player {
     if (!this.untold) return;
     this.untold = false;
     this.live.textContent = this.shown.map((pane) => `${pane.title}: ${this.storyOf(pane).map(([text]) => text).join("")}`).join(" ");
+  }
+
+  // The covers that may be seen, as text; "" for none.
+  get covers() {
+    return this.lesson?.covers || "";
   }
 
   // A page inside a frame or a file may have an address that cannot be changed; it works without.

@@ -66,7 +66,7 @@ class BatchInput extends Section {
     for (const query of mine) {
       const item = { kind: "query", row, index: query.index }, x = BATCH.label + query.index * size;
       ctx.globalAlpha = strength(scene, item);
-      stamp(this.phase(query, stage), x, top);
+      stamp(coverOf(scene.pane, row) ? query.kind : this.phase(query, stage), x, top);
       ctx.globalAlpha = 1;
       this.place(item, x, top, size - 1.2, BATCH.verdictHeight);
     }
@@ -83,9 +83,9 @@ class BatchInput extends Section {
   }
 
   // What the row gained, known at commit; returns where the text must end.
-  gain({ run, step, stage, font, theme }, ctx, shape, row, y) {
+  gain({ run, pane, step, stage, font, theme }, ctx, shape, row, y) {
     const entry = run.at(step, row), live = entry.kind !== "finished";
-    const text = !live ? (entry.pads ? "finished, still fed" : "finished") : stage < 5 ? "" : `+${entry.emitted}${entry.finished ? ", ends" : ""}`;
+    const covered = coverOf(pane, row), text = covered ? "?" : !live ? (entry.pads ? "finished, still fed" : "finished") : stage < 5 ? "" : `+${entry.emitted}${entry.finished ? ", ends" : ""}`;
     const face = live ? font(13, 650) : font(12, 400);
     drawText(ctx, face, text, shape.width, y, live ? theme.chrome.ink : theme.chrome.muted, "right");
     return shape.width - Math.max(34, textWidth(ctx, face, text) + 12);
@@ -164,7 +164,7 @@ class BatchInput extends Section {
   }
 
   // Values of cu_seqlens under the rules; close ones move apart, and are left out where even that does not help.
-  boundaries({ font, theme }, ctx, shape, rules, y) {
+  boundaries({ font, theme, pane }, ctx, shape, rules, y) {
     const face = font(11, 400), labels = [];
     drawText(ctx, face, "cu_seq", 0, y, theme.chrome.faint);
     for (const value of rules) {
@@ -178,7 +178,7 @@ class BatchInput extends Section {
         last.x -= shift;
         x += over - shift;
       }
-      labels.push({ x, half, value });
+      labels.push({ x, half, value: value && pane.covered?.size ? "?" : value });
     }
     for (const { x, half, value } of labels) drawText(ctx, face, String(value), Math.min(x, shape.width - half + 1), y, theme.chrome.muted, "center");
   }
@@ -255,6 +255,8 @@ class BatchMap extends Section {
       drawRun(ctx, theme, STATES[state], this.x(slot), y, (end - slot) * this.unit, BATCH.mapBar);
       slot = end;
     }
+    const cover = coverOf(scene.pane, row);
+    if (cover) drawCover(ctx, scene.player, this.x(cover[0]), y, (cover[1] - cover[0]) * this.unit, BATCH.mapBar);
     ctx.globalAlpha = 1;
   }
 
@@ -281,9 +283,9 @@ class BatchMap extends Section {
   }
 
   // Where the window below looks, once it was moved away from the cursors.
-  windows({ player, cursors, theme, run }, ctx, shape) {
+  windows({ player, pane, cursors, theme, run }, ctx, shape) {
     const shift = nearShift(player);
-    if (!shift) return;
+    if (!shift || pane.covered?.size) return;
     ctx.strokeStyle = theme.chrome.ink;
     ctx.lineWidth = 1;
     for (let row = 0; row < run.rows; row++) {
@@ -292,7 +294,8 @@ class BatchMap extends Section {
     }
   }
 
-  sharedCursor({ theme, font, cursors, run, width }, ctx) {
+  sharedCursor({ theme, font, cursors, run, pane, width }, ctx) {
+    if (isCursorCovered(pane, 0)) return;
     const x = this.x(cursors[0]);
     ctx.fillStyle = theme.chrome.ink;
     ctx.fillRect(toPixel(x - 1.1), BATCH.mapTop - 2, 2.2, run.rows * BATCH.mapLine + 4);
@@ -300,7 +303,8 @@ class BatchMap extends Section {
     drawFlag(ctx, theme, String(cursors[0]), Math.min(x, width - half), 0, font(11.5, 650), { height: 13.5 });
   }
 
-  ownCursor({ theme: { chrome }, font, cursors, run, done, grid }, ctx, shape, row) {
+  ownCursor({ theme: { chrome }, font, cursors, run, pane, done, grid }, ctx, shape, row) {
+    if (isCursorCovered(pane, row)) return;
     const finished = done >= 0 && run.at(done, row).finished, x = this.x(cursors[row]), y = this.top(row);
     let end = cursors[row];
     while (end < run.slots && grid.state[row * run.slots + end] !== STATE.free) end++;
@@ -383,7 +387,7 @@ class BatchNear extends Section {
     const { run, player } = scene, ctx = this.start(shape.width, run.rows * shape.nearLine + 3), shift = nearShift(player);
     this.shape = shape;
     this.slots = run.slots;
-    this.firsts = Array.from(scene.cursors, (cursor) => cursor - shape.before + shift);
+    this.firsts = Array.from(scene.cursors, (cursor, row) => (coverOf(scene.pane, row)?.[0] ?? cursor) - shape.before + shift);
     this.say(shift ? `moved by ${shift > 0 ? "+" : "−"}${several(Math.abs(shift), "slot")} from each cursor; double-click the map to go back`
       : `${shape.before} slots before, ${BATCH.after} after, each row centred on its own cursor`, "next write");
     const stamp = cellStamp(ctx, scene.theme, shape.pitch - 1.2, shape.nearHeight, scene.font(9, 700));
@@ -404,12 +408,14 @@ class BatchNear extends Section {
     const inside = slot < this.slots, index = row * this.slots + slot, name = inside ? STATES[grid.state[index]] : "free";
     if (name !== "free") ctx.globalAlpha = strength(scene, { kind: "cell", row, slot });
     const x = BATCH.label + n * pitch, y = this.top(row);
-    if (pitch < 22) stamp(name, x, y);
+    if (isCoveredSlot(scene.pane, row, slot)) drawCover(ctx, player, x, y, pitch - 1.2, nearHeight);
+    else if (pitch < 22) stamp(name, x, y);
     else drawTokenCell(ctx, player, name, inside ? trimmed(player, grid.word[index]) : "", x, y, pitch - 1.5, nearHeight, 0.63);
     ctx.globalAlpha = 1;
   }
 
-  cursor({ theme, font, cursors, run, done }, ctx, row) {
+  cursor({ theme, font, pane, cursors, run, done }, ctx, row) {
+    if (isCursorCovered(pane, row)) return;
     const { pitch, nearHeight, nearLine, count, width } = this.shape, place = cursors[row] - this.firsts[row], y = this.top(row);
     const quiet = done >= 0 && run.at(done, row).finished;
     if (place >= 0 && place <= count) {

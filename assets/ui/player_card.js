@@ -78,7 +78,7 @@ class PinnedCard {
 // The emptiest place for a card in a pane, below its counters: never over the item's row where there is room, and not
 // over what the item lights up.
 function cardPlace(pane, size, item) {
-  const width = pane.node.clientWidth, height = pane.node.clientHeight, top = pane.view.node.offsetTop;
+  const { node: view } = pane.view, width = pane.numbers ? view.offsetLeft + view.clientWidth : pane.node.clientWidth, height = pane.node.clientHeight, top = pane.view.node.offsetTop;
   const ground = groundOf(pane, width, height), lit = litBoxes(pane);
   let best = null;
   for (let y = top + CARD_GAP; y <= Math.max(top + CARD_GAP, height - size.h - CARD_GAP); y += GROUND) {

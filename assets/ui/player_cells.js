@@ -214,3 +214,24 @@ function committed(pane) {
   const step = committedStep(pane.at);
   return step < 0 ? new Int32Array(pane.run.rows) : pane.run.emitted[step];
 }
+
+// The slots of a row that are covered until a question is answered, [first, end]; undefined for a row that is open.
+function coverOf(pane, row) {
+  return pane.covered?.get(row);
+}
+
+function isCoveredSlot(pane, row, slot) {
+  const cover = coverOf(pane, row);
+  return !!cover && slot >= cover[0] && slot < cover[1];
+}
+
+// The last committed step of a row that is not covered; -1 for none.
+function toldStep(pane, row) {
+  const done = committedStep(pane.at);
+  return coverOf(pane, row) ? Math.min(done, pane.at.step - 1) : done;
+}
+
+// A shared cursor tells of every row.
+function isCursorCovered(pane, row) {
+  return pane.shared ? !!pane.covered?.size : !!coverOf(pane, row);
+}

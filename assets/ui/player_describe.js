@@ -81,6 +81,7 @@ function loadsOf(player, pane, row, slot) {
 
 // What a cell's card says at what the pane shows.
 function describeCell(player, pane, row, slot) {
+  if (isCoveredSlot(pane, row, slot)) return description("Hidden", "free", row, slot, `row ${row}, slot ${slot}`, [["Holds", "shown once you answer or skip the question"]]);
   const { run, at } = pane, grid = cellsAt(run, at.step, at.sub), cell = cellOf(grid, row, slot);
   const since = cell.state === "hole" ? holeSince(run, row, slot, committedStep(at)) : -1;
   const loads = loadsOf(player, pane, row, slot);
@@ -129,13 +130,14 @@ function whyRejected(player, pane, query) {
 
 // What a fed token's card says at what the pane shows.
 function describeQuery(player, pane, query) {
-  const { step, sub } = pane.at, stage = SUBSTEPS.indexOf(sub), judged = stage >= 4;
+  const { step, sub } = pane.at, stage = SUBSTEPS.indexOf(sub), covered = !!coverOf(pane, query.row), judged = stage >= 4 && !covered;
   const title = { pending: "Next token", draft: "Draft", pad: query.live ? "Input pad" : "Pad of a finished row" }[query.kind];
   const reads = readsOf(pane.run, step, query), lines = [];
   const phase = query.kind === "draft" && judged && query.verdict ? (query.verdict === "accepted" ? "accepted" : "rejected") : query.kind;
   if (query.word >= 0) lines.push(["Token", wordAndId(player.data, query.word)]);
   lines.push(["Position", `${query.position}${query.kind === "pad" ? ", the row’s last again" : ""}`]);
-  if (query.slot < 0) lines.push(["Written", "nowhere; it reads nothing"]);
+  if (covered) lines.push(["Slot", "shown once you answer or skip the question"]);
+  else if (query.slot < 0) lines.push(["Written", "nowhere; it reads nothing"]);
   else lines.push(readsLine(query, reads));
   const copied = copiedFrom(player, pane, query);
   if (copied) lines.push(["Copied from", copied]);
@@ -144,14 +146,14 @@ function describeQuery(player, pane, query) {
   if (judged && query.answer >= 0 && query.verdict !== "rejected" && query.verdict !== "unused") {
     lines.push(["Target says", bestTokens(player, pane, query) || quoted(player.data, query.answer)]);
   }
-  const place = `row ${query.row}` + (query.slot < 0 ? "" : `, slot ${query.slot}`);
+  const place = `row ${query.row}` + (query.slot < 0 || covered ? "" : `, slot ${query.slot}`);
   return description(title, phase, query.row, query.slot, place, lines);
 }
 
 // [prompt and new words] of a row, up to the last committed step.
 function textOf(pane, row) {
   const words = pane.run.prompts[row].slice();
-  for (let step = 0; step <= committedStep(pane.at); step++) words.push(...pane.run.at(step, row).emittedWords);
+  for (let step = 0; step <= toldStep(pane, row); step++) words.push(...pane.run.at(step, row).emittedWords);
   return words;
 }
 
@@ -159,7 +161,7 @@ function textOf(pane, row) {
 function textToken(pane, row, n) {
   let first = pane.run.prompts[row].length;
   if (n < first) return { word: pane.run.prompts[row][n], state: "prompt", step: 0 };
-  for (let step = 0; step <= committedStep(pane.at); step++) {
+  for (let step = 0; step <= toldStep(pane, row); step++) {
     const entry = pane.run.at(step, row), at = n - first;
     if (at < entry.emitted) return { word: entry.emittedWords[at], state: originOf(entry, at), step };
     first += entry.emitted;
@@ -178,7 +180,7 @@ function describeText(player, pane, row, n) {
   const slot = slotOfPosition(pane, row, n), prompt = n < pane.run.prompts[row].length;
   const lines = [["Token", wordAndId(player.data, token.word)], ["Position", String(n)]];
   lines.push(["Committed", token.step ? `step ${token.step}` : prompt ? "prompt" : "prefill"]);
-  lines.push(["In the cache", slot < 0 ? "not yet" : `slot ${slot}`]);
+  lines.push(["In the cache", isCoveredSlot(pane, row, slot) ? "hidden" : slot < 0 ? "not yet" : `slot ${slot}`]);
   const place = `row ${row}, ` + (prompt ? "prompt" : `new token ${n - pane.run.prompts[row].length + 1}`);
   return description(capital(player.data.palette.phases[token.state].word), token.state, row, slot, place, lines);
 }

@@ -388,3 +388,16 @@ function methodMarker(method) {
   if (method === "ragged-cache") add("rect", { x: 1, y: 6, width: 10, height: 5, fill: "var(--e-vanilla)" });
   return svg;
 }
+
+// What stands for cells whose content is covered until a question is answered.
+function drawCover(ctx, { theme: { chrome }, font }, x, y, w, h) {
+  ctx.fillStyle = chrome["brand-tint"];
+  ctx.strokeStyle = chrome.brand;
+  ctx.lineWidth = 1.2;
+  roundRect(ctx, x + 0.6, y + 0.6, w - 1.2, h - 1.2, 4);
+  ctx.fill();
+  ctx.setLineDash([3.5, 2.5]);
+  ctx.stroke();
+  ctx.setLineDash([]);
+  if (w >= 10) drawText(ctx, font(h < 20 ? 11 : 13, 650), "?", x + w / 2, y + h / 2 + 0.5, chrome.brand, "center");
+}

@@ -32,7 +32,7 @@ function findQuery(pane, { row, index }) {
 // What a pane lights up for what the reader points at: {queries, cells, source}; null for nothing.
 function focusOf(player, pane) {
   const item = player.source && itemIn(player, pane, player.source);
-  if (!item) return null;
+  if (!item || player.panes.some((each) => coverOf(each, item.row))) return null;
   if (item.kind === "query") return queryFocus(pane, item);
   const slot = item.kind === "text" ? slotOfPosition(pane, item.row, item.n) : item.slot;
   const focus = slot < 0 ? null : cellFocus(pane, item, slot);

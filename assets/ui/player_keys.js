@@ -12,7 +12,7 @@ const PLAYER_KEYS = {
   2: (player) => player.showPanes(2),
   g: (player) => player.transport.openJump(),
   i: (player) => startInspecting(player),
-  p: (player) => player.togglePredict(),
+  p: (player) => !player.isLesson && player.togglePredict(),
   "?": (player) => player.transport.keys.firstElementChild.click(),
   Escape: (player) => escapeOnce(player),
 };
@@ -53,7 +53,7 @@ function escapeOnce(player) {
 function startInspecting(player) {
   const next = player.roving ? (player.roving.pane + 1) % player.panes.length : player.shown[0].index;
   const pane = player.shown.includes(player.panes[next]) ? player.panes[next] : player.shown[0];
-  const row = player.roving?.row || 0, cursor = committedStep(pane.at) < 0 ? 0 : pane.run.at(committedStep(pane.at), row).next;
+  const row = player.roving?.row || 0, cursor = isCursorCovered(pane, row) || committedStep(pane.at) < 0 ? 0 : pane.run.at(committedStep(pane.at), row).next;
   rove(player, pane, row, player.roving?.slot ?? Math.max(cursor - 1, 0));
 }
 

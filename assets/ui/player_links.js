@@ -148,6 +148,7 @@ function motionOf(player, pane, before, now) {
   for (let index = 0; index < now.grid.state.length && items.length < LINKS.mostMarks; index++) {
     if (now.grid.state[index] === before.grid.state[index] && now.grid.step[index] === before.grid.step[index]) continue;
     const row = Math.floor(index / run.slots);
+    if (coverOf(pane, row)) continue;
     items.push({ item: { kind: "cell", row, slot: index - row * run.slots }, late: now.grid.state[index] === STATE.hole });
   }
   now.lengths.forEach((length, row) => {
@@ -156,7 +157,7 @@ function motionOf(player, pane, before, now) {
   if (now.stage <= 1 && now.step > 0) {
     for (const { row, index, kind } of queriesAt(run, now.step)) if ((kind === "pad") === (now.stage === 1)) items.push({ item: { kind: "query", row, index } });
   }
-  const cursors = now.cursors.map((to, row) => ({ row, from: before.cursors[row], to })).filter(({ from, to }) => from !== to);
+  const cursors = now.cursors.map((to, row) => ({ row, from: before.cursors[row], to })).filter(({ row, from, to }) => from !== to && !isCursorCovered(pane, row));
   return { ms: before.step === now.step ? LINKS.subMs : LINKS.stepMs, items: items.slice(0, LINKS.mostMarks), cursors };
 }
 

@@ -178,6 +178,7 @@ function rowFacts(player, pane, row) {
   const { step, sub } = pane.at, stage = SUBSTEPS.indexOf(sub), entry = pane.run.at(step, row), { data } = player;
   const word = (index) => (index < 0 ? "pad" : data.words[index]), join = (words) => words.map(word).join(" ") || "none";
   const judged = stage >= 4, done = stage >= 5, last = committedStep(pane.at), before = last < 0 ? null : pane.run.at(last, row);
+  if (coverOf(pane, row)) return [pane.title, `${row}: ${data.rows[row]}`, ...Array(8).fill("?"), tailText(player, textOf(pane, row))];
   const own = entry.emitted > entry.accepted ? `${word(entry.answers[entry.emitted - 1])} (${entry.nextKind || "plain"})` : "none";
   let holes = 0;
   for (let each = 1; each <= last; each++) holes += pane.run.at(each, row).holes.length;

@@ -66,7 +66,7 @@ class PaneView {
   // CSS pixels relative to the pane's node, where it is drawn last; null when the item is not drawn.
   box(item) {
     for (const section of this.sections.slice().reverse()) {
-      const found = section.find(item);
+      const found = section.node.hidden ? null : section.find(item);
       if (!found) continue;
       return { w: found.w, h: found.h, ...this.toPane(section, found) };
     }
@@ -75,7 +75,7 @@ class PaneView {
 
   // Where a row's cursor line stands before a slot, relative to the pane's node: {x, y, h}; null when not on screen.
   cursorLine(row, slot) {
-    const section = this.sections.find((each) => each.cursorLine), found = section?.cursorLine(row, slot);
+    const section = this.sections.find((each) => each.cursorLine && !each.node.hidden), found = section?.cursorLine(row, slot);
     return found ? { ...found, ...this.toPane(section, found) } : null;
   }
 
@@ -103,9 +103,9 @@ function narratedQuery(run, step) {
 }
 
 // While nothing else is pointed at, "attend" lights up the query that is told of; null at other sub-steps.
-function attendFocus({ run, at: { step, sub } }) {
-  const query = sub === "attend" && step > 0 ? narratedQuery(run, step) : null;
-  if (!query) return null;
+function attendFocus(pane) {
+  const { run, at: { step, sub } } = pane, query = sub === "attend" && step > 0 ? narratedQuery(run, step) : null;
+  if (!query || coverOf(pane, query.row)) return null;
   const { visible, dead } = readsOf(run, step, query), cells = new Map();
   for (const slot of visible) cells.set(`${query.row}.${slot}`, "visible");
   for (const slot of dead) cells.set(`${query.row}.${slot}`, "dead");
@@ -148,7 +148,8 @@ function rowTokens(run, row) {
 }
 
 function textLength(pane, row) {
-  return pane.run.prompts[row].length + committed(pane)[row];
+  const told = toldStep(pane, row);
+  return pane.run.prompts[row].length + (told < 0 ? 0 : pane.run.emitted[told][row]);
 }
 
 // The first token that is not the baseline's, as item of a text; null where all agree so far.

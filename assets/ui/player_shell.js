@@ -117,7 +117,8 @@ class ControlBar {
     this.badge.hidden = !wrong && !counts.length;
     if (this.badge.hidden) return;
     const most = counts.reduce((best, each) => (each.emitted > best.emitted ? each : best), counts[0] || { agree: 0, emitted: 0 });
-    const text = wrong
+    const quiet = this.player.panes.some((pane) => pane.covered?.size);
+    const text = quiet ? "Output identical to greedy so far" : wrong
       ? `Output differs from greedy: first at row ${wrong.differs.row}, new token ${wrong.differs.token}`
       : `Output identical to greedy, ${NUMBER.format(most.agree)} of ${several(most.emitted, "token")}`;
     this.badge.className = "badge " + (wrong ? "differ" : "agree");
@@ -271,17 +272,24 @@ class Legend {
   }
 
   paint() {
-    const { player } = this, key = `${player.theme.dark} ${player.data.id}`;
+    const { player } = this, covers = player.covers, key = `${player.theme.dark} ${player.data.id} ${covers}`;
     if (this.painted === key) return;
     this.painted = key;
     const items = player.phases.map((name) => make("span", {}, swatch(player, name), make("span", { text: player.theme.phases[name].word })));
-    this.node.replaceChildren(...items, make("span", {}, make("i", { class: "cursor" }), make("span", { text: "next write" })));
+    const cursor = make("span", {}, make("i", { class: "cursor" }), make("span", { text: "next write" }));
+    this.node.replaceChildren(...items, cursor, ...(covers ? [make("span", {}, coverSwatch(player), make("span", { text: "hidden until you answer" }))] : []));
   }
 }
 
 function swatch(player, name) {
   const canvas = make("canvas", { "aria-hidden": "true" });
   drawCell(context(canvas, 18, 18), player.theme, name, 1, 1, 16, 16, player.font(9, 700));
+  return canvas;
+}
+
+function coverSwatch(player) {
+  const canvas = make("canvas", { "aria-hidden": "true" });
+  drawCover(context(canvas, 18, 18), player, 1, 1, 16, 16);
   return canvas;
 }
 

@@ -154,7 +154,7 @@ class SmallInput extends Section {
 
   slotNumber(scene, ctx, shape, { query, x }, y) {
     const every = tickStep(24, (24 * shape.input) / 18);
-    if (query.slot < 0 || scene.stage === 0 || query.slot % every) return;
+    if (query.slot < 0 || scene.stage === 0 || query.slot % every || isCursorCovered(scene.pane, query.row)) return;
     drawText(ctx, scene.font(11, 400), String(query.slot), x + shape.input / 2, y, scene.theme.chrome.faint, "center");
   }
 
@@ -185,17 +185,19 @@ class SmallInput extends Section {
   }
 
   // A row's first place in the strip: an ink rule between rows, a triangle, and the value of cu_seqlens.
-  boundary({ theme: { chrome }, font }, ctx, shape, value, rule) {
-    const x = SMALL.left + value * shape.input, y = SMALL.packedTop + 74;
+  boundary(scene, ctx, shape, value, rule) {
+    const { theme: { chrome }, font } = scene, x = SMALL.left + value * shape.input, y = SMALL.packedTop + 74;
     ctx.strokeStyle = chrome.ink;
     ctx.lineWidth = 1.3;
     if (rule) drawLine(ctx, crisp(x), SMALL.packedTop - 12, crisp(x), y);
     drawTriangle(ctx, x, y, chrome.ink);
-    drawText(ctx, font(12.5, 650), String(value), x, y + 14, chrome.ink, "center");
+    const told = value && scene.pane.covered?.size ? "?" : String(value);
+    drawText(ctx, font(12.5, 650), told, x, y + 14, told === "?" ? chrome.brand : chrome.ink, "center");
   }
 
   verdict(scene, ctx, shape, { query, x, y }) {
     const entry = scene.run.at(scene.step, query.row), { accepted, drafted, emitted } = entry, { index } = query, own = ownAnswer(entry);
+    if (coverOf(scene.pane, query.row)) return this.remark(scene, ctx, shape, x, y, "?");
     ctx.globalAlpha = strength(scene, { kind: "query", row: query.row, index });
     if (query.kind === "pad") this.remark(scene, ctx, shape, x, y, "wasted");
     else if (index > accepted || (index === accepted && !own)) this.remark(scene, ctx, shape, x, y, "unused");
@@ -281,6 +283,10 @@ class SmallCache extends Section {
   cell(scene, ctx, shape, row, slot, top) {
     const { grid, player, run } = scene, inside = slot < run.slots, index = row * run.slots + slot, item = { kind: "cell", row, slot };
     const name = inside ? STATES[grid.state[index]] : "free", inset = shape.cell < 22 ? 0.5 : 1, x = this.x(shape, slot) + inset, w = shape.cell - 2 * inset;
+    if (inside && isCoveredSlot(scene.pane, row, slot)) {
+      drawCover(ctx, player, x, top, w, shape.cellHeight);
+      return this.place(item, x, top, w, shape.cellHeight);
+    }
     ctx.globalAlpha = name === "free" ? 1 : strength(scene, item);
     drawTokenCell(ctx, player, name, inside ? trimmed(player, grid.word[index]) : "", x, top, w, shape.cellHeight, 0.63);
     ctx.globalAlpha = 1;
@@ -289,8 +295,8 @@ class SmallCache extends Section {
 
   // Under the cells that the prompt and each committed step took.
   brackets(scene, ctx, shape, row, y) {
-    const { font, theme: { chrome }, run, done } = scene;
-    for (let step = 0; step <= done; step++) {
+    const { font, theme: { chrome }, run, pane } = scene;
+    for (let step = 0; step <= toldStep(pane, row); step++) {
       const entry = run.at(step, row), from = Math.max(step ? entry.start : 0, this.first), to = Math.min(entry.next, this.first + shape.shown);
       if (entry.kind === "finished" || to <= from) continue;
       const labels = step ? [`step ${step}`, String(step)] : ["prompt"];
@@ -302,13 +308,14 @@ class SmallCache extends Section {
     const { run, pane, cursors, theme, font, stage, step, done } = scene, flag = font(12, 650);
     const moved = stage === 5 && step > 0;
     for (let row = 0; row < run.rows; row++) {
+      if (isCursorCovered(pane, row)) continue;
       const top = this.top(shape, row), before = moved ? run.at(step - 1, row).next : cursors[row];
       if (before !== cursors[row]) this.ghost(scene, ctx, shape, row, before, top);
       if (pane.shared) continue;
       this.drawCursor(scene, ctx, this.x(shape, cursors[row]), top - 3, top + shape.cellHeight + 4.5);
       drawFlag(ctx, theme, String(cursors[row]), this.x(shape, cursors[row]), top - 18.5, flag, { quiet: run.at(done, row).finished });
     }
-    if (!pane.shared || !run.rows) return;
+    if (!pane.shared || !run.rows || isCursorCovered(pane, 0)) return;
     const x = this.x(shape, cursors[0]);
     this.drawCursor(scene, ctx, x, SMALL.cacheTop - 4, this.top(shape, run.rows - 1) + shape.cellHeight + 4.5);
     drawFlag(ctx, theme, String(cursors[0]), x, SMALL.cacheTop - 19, flag);
@@ -346,7 +353,7 @@ class SmallCache extends Section {
 
 class SmallView extends PaneView {
   constructor(player, pane) {
-    super(player, pane, new SmallText(), new SmallInput(), new SmallCache());
+    super(player, pane, ...(player.isLesson && pane.index ? [] : [new SmallText()]), new SmallInput(), new SmallCache());
   }
 
   paint(focus) {

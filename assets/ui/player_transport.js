@@ -59,7 +59,8 @@ class Transport {
     this.both.classList.add("only-narrow");
     this.speed.classList.add("only-wide");
     this.breakpoints.classList.add("only-wide");
-    const list = make("dl", {}, ...KEYS.flatMap(([key, what]) => [make("dt", {}, make("kbd", { text: key })), make("dd", { text: what })]));
+    const keysHere = KEYS.filter(([key]) => key !== "P" || !player.isLesson);
+    const list = make("dl", {}, ...keysHere.flatMap(([key, what]) => [make("dt", {}, make("kbd", { text: key })), make("dd", { text: what })]));
     this.jump = make("input", { type: "number", min: 0, step: 1, "aria-label": "Go to step", onkeydown: (event) => this.jumpKey(event) });
     this.jumpBox = make("label", { class: "jump" }, make("span", { text: "Go to step" }), this.jump);
     this.keys = menu(iconButton("keys", "Keyboard help", () => {}), make("div", { class: "keys" }, make("b", { text: "Keys, while the player has the focus" }), list, this.jumpBox), "Keys");

@@ -24,11 +24,12 @@ PARTS = (
     "player_panels.js",
     "player_focus.js",
     "player_keys.js",
+    "player_lesson.js",
     "player.js",
     "player_png.js",
 )
 
-STYLES = ("player.css", "player_panes.css", "origins.css")
+STYLES = ("player.css", "player_panes.css", "player_lesson.css", "origins.css")
 
 ROOT = (
     '<div class="player" data-testid="player" tabindex="0" role="application"'

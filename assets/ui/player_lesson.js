@@ -1,0 +1,211 @@
+// The player beside a lesson's text: compact, moved by the page from state to state, and with rows that stay covered
+// until their question is answered. The page says in data.lesson: {key, reveals, asks, hide: [[pane, row]]}.
+
+const LESSON_TOP = 58, TIGHT = 760;
+// How much is seen at once, the best first: which sections, and what is left out (classes of the style sheet).
+const SMALL_LEVELS = [[0, ""], [1, ""], [1, "slim"], [1, "slim brief"]];
+const BATCH_LEVELS = [[0, "slim"], [1, "slim"], [1, "slim brief"], [2, "slim"], [2, "slim brief"], [2, "slim brief bare"]];
+const INPUT_STAGES = [0, 1, 4]; // draft, pack, verify are told of the fed tokens, the others of the cache
+
+class Lesson {
+  constructor(player) {
+    this.player = player;
+    this.place = make("span", { class: "part-note" });
+    this.head = make("div", { class: "l-head" }, make("b", { class: "part-title", text: "Text" }), this.place, player.bar.badge);
+    this.card = make("div", { class: "l-card" }, this.head);
+    player.root.classList.add("lesson");
+    player.board.before(this.card);
+    player.bar.node.hidden = true;
+  }
+
+  get told() {
+    return this.player.data.lesson;
+  }
+
+  // The page has come to another section or question, or the reader has answered.
+  take(before) {
+    const { player, told } = this;
+    if (before?.key === told.key) return player.refresh();
+    player.pause();
+    const plays = !!told.reveals && told.reveals === before?.key, { step, sub, pin } = player;
+    player.startAt(player.data.start || {});
+    player.roving = player.hover = null;
+    this.target = null;
+    if (plays) this.playFrom({ step, sub, pin: player.pin });
+    player.setClock("step");
+    this.fit();
+    if (this.target !== null) player.play();
+  }
+
+  // From where the question stood to its answer, sub-step by sub-step.
+  playFrom({ step, sub, pin }) {
+    const { player } = this, target = player.placeNumber();
+    if (step * 6 + SUBSTEPS.indexOf(sub) >= target) return;
+    Object.assign(this, { target, pin });
+    Object.assign(player, { step, sub, pin: null, playSubs: true });
+  }
+
+  // Whether playing has come to the answer.
+  arrived() {
+    if (this.target === null || this.player.placeNumber() < this.target) return false;
+    this.target = null;
+    if (this.pin) this.player.setPin(this.pin);
+    return true;
+  }
+
+  build() {
+    const { player } = this, texts = player.isBatch ? [] : [player.panes[0].view.sections[0].node];
+    this.card.replaceChildren(this.head, ...texts);
+    this.target = null;
+    player.root.classList.toggle("tight", player.root.clientWidth < TIGHT);
+    for (const pane of player.panes) {
+      pane.numbers = new LessonNumbers(player, pane);
+      pane.shell.story.after(pane.numbers.node);
+    }
+  }
+
+  // ---- questions
+
+  // Place beyond which an open question lets nobody look.
+  get limit() {
+    const { start, lesson } = this.player.data;
+    return lesson.asks ? start.step * 6 + SUBSTEPS.indexOf(start.step ? start.sub : "commit") : Infinity;
+  }
+
+  // Takes a reader who goes too far back to the question; what to say then.
+  hold() {
+    const { player } = this;
+    if (player.placeNumber() <= this.limit) return "";
+    const { step, sub } = player.data.start;
+    player.step = step;
+    player.sub = step ? sub : "commit";
+    return "Answer or skip the question to see what comes next.";
+  }
+
+  openMarks(marks) {
+    const { asks, hide } = this.told, { step } = this.player.data.start;
+    if (!asks) return marks;
+    return marks.map((all) => all.filter((mark) => (hide.length ? mark.step < step : mark.step * 6 + SUBSTEPS.indexOf(mark.sub) <= this.limit)));
+  }
+
+  // Which slots of which rows are covered now. Their end is the same for all rows: it tells of none.
+  cover() {
+    const { player } = this, { asks, hide } = this.told, { step } = player.data.start, here = asks && player.step === step;
+    this.covers = asks ? hide.join(";") : "";
+    for (const pane of player.panes) {
+      const rows = here ? hide.filter(([index, row]) => index === pane.index && row < pane.run.rows).map(([, row]) => row) : [];
+      pane.covered = new Map(rows.map((row) => [row, [this.coverStart(pane, step, row), this.coverEnd(step)]]));
+    }
+    if (player.pin && player.panes.some((pane) => coverOf(pane, player.pin.row))) player.pin = null;
+  }
+
+  coverStart(pane, step, row) {
+    const entry = pane.run.at(Math.min(step, pane.last), row);
+    return entry.kind === "prefill" ? entry.written : entry.start;
+  }
+
+  coverEnd(step) {
+    return Math.max(...this.player.panes.flatMap(({ run, last }) => Array.from({ length: run.rows }, (_, row) => {
+      const { start, written, next } = run.at(Math.min(step, last), row);
+      return Math.max(start + written, next);
+    })));
+  }
+
+  atQuestion() {
+    return this.player.placeNumber() >= this.limit;
+  }
+
+  waiting(pane) {
+    const rows = [...pane.covered.keys()].sort((a, b) => a - b);
+    return `Answer the question to reveal row${rows.length > 1 ? "s" : ""} ${rows.join(", ")}.`;
+  }
+
+  // ---- layout
+
+  // Everything at once where there is room; else the fed tokens or the cache, by what the sub-step is about.
+  fit() {
+    const { player } = this, { root } = player;
+    if (!root.isConnected || !root.clientWidth || !player.panes) return;
+    root.classList.toggle("tight", root.clientWidth < TIGHT);
+    for (const [level, less] of player.isBatch ? BATCH_LEVELS : SMALL_LEVELS) {
+      this.level = level;
+      for (const name of ["slim", "brief", "bare"]) root.classList.toggle(name, less.split(" ").includes(name));
+      player.paint();
+      if (this.height() <= window.innerHeight - LESSON_TOP) break;
+    }
+  }
+
+  height() {
+    const { board, root } = this.player;
+    return board.getBoundingClientRect().bottom - root.getBoundingClientRect().top;
+  }
+
+  // Which sections a pane shows; the others are painted, but not seen.
+  arrange(pane) {
+    const { isBatch } = this.player, { level = 0 } = this, stage = SUBSTEPS.indexOf(pane.at.sub);
+    const fed = pane.at.step > 0 && INPUT_STAGES.includes(stage), input = isBatch ? ["rows"] : ["input"];
+    const cache = isBatch ? (level > 1 ? ["near"] : ["map", "near"]) : ["cache"];
+    const shown = level === 0 ? [...input, ...cache] : fed ? input : cache;
+    const own = pane.view.sections.filter(({ name }) => name !== "text");
+    for (const section of own) section.node.hidden = !shown.includes(section.name);
+    const tall = (names) => own.filter(({ name }) => names.includes(name)).reduce((sum, { canvas }) => sum + parseFloat(canvas.style.height || 0) + (isBatch ? 27 : 9), 0);
+    pane.view.node.style.minHeight = level ? Math.max(tall(input), tall(cache)) - 9 + "px" : "";
+  }
+
+  paint() {
+    const { player } = this, { step } = player;
+    const when = player.shownSub === "commit" ? (step ? `after step ${step}` : "after prefill") : step > 1 ? `after step ${step - 1}` : "after prefill";
+    this.place.textContent = when + (player.panes.length > 1 ? ", the same for both" : "");
+    for (const pane of player.panes) pane.numbers.paint();
+  }
+}
+
+// The few numbers beside a pane.
+class LessonNumbers {
+  constructor(player, pane) {
+    Object.assign(this, { player, pane });
+    const { rows } = pane.run;
+    this.lines = [this.line("input-rows", "Input rows"), this.line("kv-slots", "KV slots read"), this.line("holes", "Holes")];
+    if (player.isBatch) this.lines.push(this.line("modelled-time", player.data.time.label));
+    else for (let row = 0; row < rows; row++) this.lines.push(this.line(`next-${row}`, rows > 1 ? `Next write, row ${row}` : "Next write"));
+    this.node = make("dl", { class: "l-numbers" }, ...this.lines.map(({ node }) => node));
+  }
+
+  line(key, label) {
+    const value = make("b"), note = make("span", { class: "c-note" });
+    const node = make("div", { "data-number": key }, make("dt", { text: label }), make("dd", {}, note, value));
+    if (!key.startsWith("next-")) node.title = counterHelp(key, this.player.data, this.pane);
+    return { key, value, note, node };
+  }
+
+  paint() {
+    for (const { key, value, note } of this.lines) {
+      const [text, more] = this.isCovered(key) ? ["?", ""] : key.startsWith("next-") ? [this.next(+key.slice(5)), ""] : this.count(key);
+      value.textContent = text;
+      value.classList.toggle("q", text === "?");
+      note.textContent = more;
+    }
+  }
+
+  // What could tell the answer; rows and slots of a step are known once they are fed and read.
+  isCovered(key) {
+    const { pane } = this, asked = SUBSTEPS.indexOf(this.player.data.start.sub);
+    if (!pane.covered?.size) return false;
+    if (key === "input-rows") return asked < 1;
+    return key.startsWith("next-") ? isCursorCovered(pane, +key.slice(5)) : true;
+  }
+
+  next(row) {
+    const done = committedStep(this.pane.at);
+    return String(done < 0 ? 0 : this.pane.run.at(done, row).next);
+  }
+
+  // Counted from the sub-step on that does the work.
+  count(key) {
+    const { player, pane } = this, { step, sub } = pane.at, from = { "input-rows": 1, "kv-slots": 3, holes: 5, "modelled-time": 5 }[key];
+    const seen = { ...pane, at: { step: SUBSTEPS.indexOf(sub) >= from ? step : Math.max(step - 1, 0), sub: "commit" } };
+    const now = counterAt(seen, key), unit = unitOf(player, key);
+    if (key === "modelled-time") return [`${unit.show(now.value)} ${unit.name}`, ""];
+    return [unit.show(now.value), key === "holes" ? "" : counterNote(key, now, seen, unit)];
+  }
+}
