@@ -192,7 +192,7 @@ def _slots(case: Case, row: int, got: list[int]) -> tuple[str, str, str]:
     if case.rows[row].kind == "finished":
         return f"Row {row} is finished: it is fed pads, but writes nothing.", "Its output is complete.", "write"
     what = f"Row {row} writes {_tokens(len(case.rows[row].slots))} from the shared cursor, slot {case.cursor}."
-    return what, "All fed tokens of a live row are written side by side, its pads behind its drafts.", "write"
+    return what, "All fed tokens of a live row are written side by side, its pads after its drafts.", "write"
 
 
 def _check_cursor(case: Case, got: int) -> None:
@@ -205,7 +205,7 @@ def _check_cursor(case: Case, got: int) -> None:
     what = f"The rows gain {gains} tokens, so the cursor moves from slot {case.cursor} to {right}."
     why = "It moves by the largest gain of the rows that were live at the step's start."
     if got == case.cursor + max(len(row.slots) for row in case.rows):
-        why += " What was written beyond that is rejected drafts and pads, and is overwritten."
+        why += " From there on are rejected drafts and pads: they are overwritten."
     elif got == right - 1:
         why += " A gain is the accepted drafts and the target's own token."
     elif got < right:
@@ -240,7 +240,7 @@ def _holes(case: Case, row: int, got: list[int]) -> tuple[str, str, str]:
     what = f"The cursor moves by {largest}, row {row} gains {record.num_emitted}: {holes}."
     written = list(range(case.cursor + record.num_emitted, case.cursor + _real(record)))
     if got == written:
-        why = "These hold its rejected drafts. A hole is a slot that the cursor has left behind, whatever is in it."
+        why = "These hold its rejected drafts. A hole is a slot that the cursor has passed, whatever is in it."
     else:
         why = "Holes are the slots between the row's last new token and the new cursor."
     return what, why, "commit"

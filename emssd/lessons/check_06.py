@@ -42,7 +42,7 @@ class Case:
 
     @property
     def stale(self) -> list[list[int]]:
-        """[rows] slots that were written in this step and lie behind the new cursor."""
+        """[rows] slots that were written in this step, from the new cursor on."""
         return [[slot for slot in row.slots if slot >= row.next_slot] for row in self.rows]
 
     def failure(self, what: str, expected: object, got: object, why: str, row: int | None = None) -> Failure:

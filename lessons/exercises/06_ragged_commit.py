@@ -1,8 +1,8 @@
 """Lesson 6: move every row's own cursor after verification.
 
 In a step a live row writes its pending token and its drafts to the slots from its cursor on. Then verification says how
-many tokens it gains. Its cursor moves by just that many. Nothing is copied, masked or erased: what the row wrote behind
-its new cursor is stale, and the next write lands on top of it.
+many tokens it gains. Its cursor moves by just that many. Nothing is copied, masked or erased: what the row wrote from
+its new cursor on is stale, and the next write lands on top of it.
 
 Example: row 0 writes slots 7 to 9 and gains 3; row 1 writes slots 2 to 6 and gains 2.
 

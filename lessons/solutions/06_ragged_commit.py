@@ -1,4 +1,4 @@
-"""Lesson 6, one solution: each cursor moves by its own gain, and what was written beyond it is stale."""
+"""Lesson 6, one solution: each cursor moves by its own gain, and what was written from there on is stale."""
 
 from __future__ import annotations
 

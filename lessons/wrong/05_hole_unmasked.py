@@ -1,4 +1,4 @@
-"""Leaves holes visible: every slot behind the cursor counts as the row's own."""
+"""Leaves holes visible: every slot before the cursor counts as the row's own."""
 
 from __future__ import annotations
 
