@@ -49,7 +49,7 @@ class Case:
         """What is wrong, with this case."""
         traces = {self.trace.method: self.trace} if self.trace.decode_steps else None
         last = len(self.trace.decode_steps) or None
-        return Failure(f"{what} ({self.name})", seed=self.seed, **{"step": last, "traces": traces, **fields})
+        return Failure(f"{what} ({self.name}).", seed=self.seed, **{"step": last, "traces": traces, **fields})
 
 
 def check(solution: Solution) -> str:
