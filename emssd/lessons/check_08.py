@@ -232,7 +232,8 @@ class _Run:
             why = f"draft_cursor is {reach}, so slots 0 to {reach - 1} should hold the row's tokens."
             if wrong == len(before.token_ids) + len(drafts) - 1:
                 why += " This token is the last draft: it was kept, but never fed to the draft model."
-            raise self._fail(what, f"token {row.token_ids[wrong]}", held, number, why, pin=f"{number}.{wrong}")
+            got = "nothing" if cells[wrong] == EMPTY else cells[wrong]
+            raise self._fail(what, row.token_ids[wrong], got, number, why, pin=f"{number}.{wrong}")
         gained = len(row.token_ids) - len(before.token_ids)
         least = len(before.token_ids) + min(gained, len(drafts)) - 1 if drafts else before.draft_cursor
         if reach < least - 1:  # one token fed again is harmless; more than that is work

@@ -60,6 +60,8 @@ def pack(rows: list[BatchRow], drafts: list[list[int]]) -> tuple[list[int], list
         owners: [N] the row number of each.
         slots: [N] the slot in the row's cache that each is written to.
         cu_seqlens: [B + 1] where each row starts, as in lesson 7.
+
+    A row 2 with cursor 4, pending token 30 and drafts [7, 8] adds tokens 30, 7, 8, owners 2, 2, 2 and slots 4, 5, 6.
     """
     raise NotImplementedError("place 2")
 
