@@ -24,6 +24,6 @@ def ragged_commit(cursors: list[int], drafted: list[int], emitted: list[int]) ->
 
     Returns:
         next_cursors: [rows] slot that each row writes next.
-        stale: [rows] slots that the row wrote in this step and that hold none of its tokens now, in order.
+        stale: [rows] slots that the row wrote in this step, from its new cursor on, in order.
     """
     raise NotImplementedError

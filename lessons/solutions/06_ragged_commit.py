@@ -14,7 +14,7 @@ def ragged_commit(cursors: list[int], drafted: list[int], emitted: list[int]) ->
 
     Returns:
         next_cursors: [rows] slot that each row writes next.
-        stale: [rows] slots that the row wrote in this step and that hold none of its tokens now, in order.
+        stale: [rows] slots that the row wrote in this step, from its new cursor on, in order.
     """
     next_cursors = [cursor + gain for cursor, gain in zip(cursors, emitted, strict=True)]
     ends = [
