@@ -2,8 +2,8 @@
 
 import streamlit as st
 
-from emssd.ui.frame import compare_page, explore_page, live_page, numbers_page
+from emssd.ui.frame import compare_page, explore_page, lessons_page, live_page, numbers_page
 
 st.set_page_config(page_title="EMS-SD", page_icon="assets/ui/icon.svg", layout="wide")
 st.logo("assets/ui/logo.svg", size="medium")
-st.navigation([explore_page(), live_page(), compare_page(), numbers_page()], position="top").run()
+st.navigation([explore_page(), live_page(), compare_page(), numbers_page(), lessons_page()], position="top").run()

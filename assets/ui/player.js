@@ -464,7 +464,7 @@ class Player {
   address() {
     const address = new URL(window.location.href), { link } = this.data, { step, sub } = this.panes[0].at;
     const place = this.clock === "time" ? { step, sub } : { step: this.step, sub: this.shownSub };
-    const entries = { preset: null, left: null, right: null, ...link, ...place, pin: this.pinText(), v: link ? 1 : null };
+    const entries = { preset: null, state: null, left: null, right: null, ...link, ...place, pin: this.pinText(), v: link ? 1 : null };
     for (const [name, value] of Object.entries(entries)) {
       if (value === null) address.searchParams.delete(name);
       else address.searchParams.set(name, value);

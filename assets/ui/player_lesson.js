@@ -1,7 +1,8 @@
 // The player beside a lesson's text: compact, moved by the page from state to state, and with rows that stay covered
-// until their question is answered. The page says in data.lesson: {key, reveals, asks, hide: [[pane, row]]}.
+// until their question is answered. The page says in data.lesson: {key, reveals, asks, hide: [[pane, row]], says}.
 
 const LESSON_TOP = 58, TIGHT = 760;
+const COVER_MORE = 3; // slots, so that the number of covered cells tells nothing
 // How much is seen at once, the best first: which sections, and what is left out (classes of the style sheet).
 const SMALL_LEVELS = [[0, ""], [1, ""], [1, "slim"], [1, "slim brief"]];
 const BATCH_LEVELS = [[0, "slim"], [1, "slim"], [1, "slim brief"], [2, "slim"], [2, "slim brief"], [2, "slim brief bare"]];
@@ -25,7 +26,10 @@ class Lesson {
   // The page has come to another section or question, or the reader has answered.
   take(before) {
     const { player, told } = this;
-    if (before?.key === told.key) return player.refresh();
+    if (before?.key === told.key) {
+      if (told.says && told.says !== before.says) player.tell(told.says);
+      return player.refresh();
+    }
     player.pause();
     const plays = !!told.reveals && told.reveals === before?.key, { step, sub, pin } = player;
     player.startAt(player.data.start || {});
@@ -34,6 +38,7 @@ class Lesson {
     if (plays) this.playFrom({ step, sub, pin: player.pin });
     player.setClock("step");
     this.fit();
+    if (told.says) player.tell(told.says);
     if (this.target !== null) player.play();
   }
 
@@ -94,18 +99,13 @@ class Lesson {
     this.covers = asks ? hide.join(";") : "";
     for (const pane of player.panes) {
       const rows = here ? hide.filter(([index, row]) => index === pane.index && row < pane.run.rows).map(([, row]) => row) : [];
-      pane.covered = new Map(rows.map((row) => [row, [this.coverStart(pane, step, row), this.coverEnd(step)]]));
+      pane.covered = new Map(rows.map((row) => [row, [pane.run.at(Math.min(step, pane.last), row).start, this.coverEnd(step)]]));
     }
     if (player.pin && player.panes.some((pane) => coverOf(pane, player.pin.row))) player.pin = null;
   }
 
-  coverStart(pane, step, row) {
-    const entry = pane.run.at(Math.min(step, pane.last), row);
-    return entry.kind === "prefill" ? entry.written : entry.start;
-  }
-
   coverEnd(step) {
-    return Math.max(...this.player.panes.flatMap(({ run, last }) => Array.from({ length: run.rows }, (_, row) => {
+    return COVER_MORE + Math.max(...this.player.panes.flatMap(({ run, last }) => Array.from({ length: run.rows }, (_, row) => {
       const { start, written, next } = run.at(Math.min(step, last), row);
       return Math.max(start + written, next);
     })));

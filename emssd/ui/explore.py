@@ -10,9 +10,18 @@ import streamlit as st
 
 from emssd.config import METHOD_TITLES
 from emssd.errors import TraceError
+from emssd.lessons.states import load_state
 from emssd.ui.frame import begin_page, link_to_live
-from emssd.ui.library import MAX_FILE_BYTES, TraceSet, default_pair, opened_set, viewed_files, viewed_set
-from emssd.ui.link import Link, default_start, read_link
+from emssd.ui.library import (
+    MAX_FILE_BYTES,
+    TraceSet,
+    default_pair,
+    opened_set,
+    prompt_title,
+    viewed_files,
+    viewed_set,
+)
+from emssd.ui.link import Link, default_start, read_link, read_state
 from emssd.ui.method_style import method_words
 from emssd.ui.notices import warn
 from emssd.ui.player import show_player
@@ -41,6 +50,7 @@ def page() -> None:
     if not state.get("explore_begun"):
         state["explore_begun"] = True
         _first_open()
+    _open_state()
     with st.container(horizontal=True, vertical_alignment="center", key="controls"):
         shown = _choose_set()
         panes, problem = _choose_pair(shown)
@@ -68,7 +78,8 @@ def _first_open() -> None:
     state = st.session_state
     state["explore_problems"] = []
     try:
-        link, notices = read_link(st.query_params.to_dict(), presets(), preset)
+        query = st.query_params.to_dict()
+        link, notices = read_link({} if "state" in query else query, presets(), preset)
         state["explore_problems"] = notices
         _apply(link)
     except TraceError as error:
@@ -78,6 +89,27 @@ def _first_open() -> None:
         state["explore_problems"] = [*problems, *state["explore_problems"]]
         if opened is not None:
             _take_opened(opened)
+
+
+def _open_state() -> None:
+    """Show the case of a failed check that the address asks for; while the page stays, its controls decide."""
+    state, query = st.session_state, st.query_params.to_dict()
+    asked = query.get("state")
+    returns = state.get("explore_run") != state["script_runs"] - 1
+    state["explore_run"] = state["script_runs"]
+    if asked is None or (asked == state.get("explore_state") and not returns):
+        return
+    state["explore_state"] = asked
+    try:
+        link, notices = read_state(query, load_state)
+    except TraceError as error:
+        state["explore_problems"] = [str(error)]
+        return
+    titles = tuple(prompt_title(row.prompt_text, n) for n, row in enumerate(next(iter(link.traces.values())).rows))
+    note = "The case of a failed check, decoded as it should be: compare it with what your code gives."
+    _take_opened(TraceSet("opened", "Case of a failed check", note, link.traces, titles, ""))
+    state.update(pane_left=link.left, pane_right=link.right, explore_problems=notices)
+    state.update(explore_start=("opened", asdict(link.start)), opened_state=link.identity)
 
 
 def open_set(opened: TraceSet) -> None:
@@ -172,6 +204,7 @@ def _open_files() -> None:
 def _take_opened(opened: TraceSet) -> None:
     left, right = default_pair(opened.methods)
     st.session_state.update(opened=opened, set="opened", pane_left=left, pane_right=right)
+    st.session_state.update(explore_start=None, opened_state=None)
 
 
 def _start(shown: TraceSet) -> dict[str, Any]:
@@ -186,6 +219,8 @@ def _first_step(shown: TraceSet) -> Start:
 
 
 def _link(shown: TraceSet, panes: tuple[str, ...]) -> dict[str, str] | None:
+    if shown.name == "opened" and (identity := st.session_state.get("opened_state")):
+        return {"state": identity, "left": panes[0], "right": panes[-1]}
     if shown.name in OWN:
         return None  # what is on this computer alone has no address
     return {"preset": shown.name, "left": panes[0], "right": panes[-1]}

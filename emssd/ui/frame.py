@@ -57,6 +57,13 @@ def numbers_page() -> StreamlitPage:
     return st.Page(numbers.page, title="Numbers", url_path="numbers")
 
 
+def lessons_page() -> StreamlitPage:
+    """The page with the lessons."""
+    from emssd.ui import lessons
+
+    return st.Page(lessons.page, title="Lessons", url_path="lessons")
+
+
 def link_to_explore(label: str = "Open an example") -> None:
     """A link that keeps the session."""
     st.page_link(explore_page(), label=label, icon=":material/folder_open:")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from emssd.cells import SUBSTEPS, num_slots
 from emssd.config import METHOD_TITLES
+from emssd.errors import TraceError
 from emssd.trace import GenerationTrace
 from emssd.ui.library import PresetInfo, TraceSet, default_pair
 from emssd.ui.player_data import Start
@@ -60,6 +61,42 @@ def read_link(
         start = _start(query, start, [traces[left], traces[right]], notices)
     _version(query, notices)
     return Link(info.name, left, right, start), notices
+
+
+@dataclass(frozen=True)
+class StateLink:
+    """Traces of one case, and what the page opens with."""
+
+    identity: str
+    traces: dict[str, GenerationTrace]
+    left: str
+    right: str
+    start: Start
+
+
+def read_state(
+    query: Mapping[str, str], load: Callable[[str], dict[str, GenerationTrace]]
+) -> tuple[StateLink, list[str]]:
+    """What an address of a saved case asks for: state, left, right, step, sub, pin.
+
+    Args:
+        query: parameters of the address; "state" is among them.
+        load: gives the case's traces by method name.
+
+    Returns:
+        The link, and one sentence for each parameter whose value could not be used.
+
+    Raises:
+        TraceError: there is no such case.
+    """
+    identity = query["state"]
+    traces = load(identity)
+    if not any(trace.steps for trace in traces.values()):
+        raise TraceError(f"The state {quoted(identity)} has no steps, so there is nothing to show.")
+    notices: list[str] = []
+    left, right = _pair(query, tuple(traces), notices)
+    start = _start(query, Start(1, "commit"), [traces[left], traces[right]], notices)
+    return StateLink(identity, traces, left, right, start), notices
 
 
 def quoted(value: str) -> str:

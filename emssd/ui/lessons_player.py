@@ -1,0 +1,65 @@
+"""The player beside a lesson: the same traces and the same component as on Explore, moved to what the text is about."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import streamlit as st
+
+from emssd.errors import TraceError
+from emssd.lessons.text import Target
+from emssd.ui.notices import warn
+from emssd.ui.player import show_player
+from emssd.ui.sets import MODELLED_KEY, pair_data, preset
+
+SIDES = ("left", "right")
+
+
+def lesson_data(target: Target, key: str, asks: bool = False, reveals: str = "", says: str = "") -> dict[str, Any]:
+    """What the player needs to show a target.
+
+    Args:
+        target: what to show.
+        key: names the screen; with another key the player moves to the target, with the same one it stays.
+        asks: whether a question is open: the rows that the target hides are covered, and nothing later is shown.
+        reveals: key of the screen whose question this one answers; coming from there, the player plays the way.
+        says: told to those who listen.
+
+    Raises:
+        TraceError: the traces cannot be shown.
+    """
+    shown = preset(target.preset)
+    panes = (target.left,) if target.right is None else (target.left, target.right)
+    missing = [name for name in panes if name not in shown.traces]
+    data, reason = (None, f"{shown.title} has no {missing[0]}.") if missing else pair_data(shown, panes, MODELLED_KEY)
+    if data is None:
+        raise TraceError(reason or "There is nothing to show.")
+    last = max(len(shown.traces[name].steps) for name in panes) - 1
+    target = replace(target, step=min(target.step, last))
+    return {
+        **data,
+        "group": "",
+        "title": shown.title,
+        "note": "",
+        "link": None,
+        "start": {"step": target.step, "sub": target.sub if target.step else "commit", "pin": target.pin},
+        "lesson": {
+            "key": key,
+            "reveals": reveals,
+            "asks": asks,
+            "hide": [[SIDES.index(side), row] for side, row in target.hide] if asks else [],
+            "says": says,
+        },
+    }
+
+
+def show_target(target: Target, key: str, asks: bool = False, reveals: str = "", says: str = "") -> None:
+    """Mount the player, or say why it shows nothing; arguments as in `lesson_data`."""
+    try:
+        data = lesson_data(target, key, asks, reveals, says)
+    except TraceError as error:
+        warn([str(error)])
+        return
+    with st.container(key="lesson_player_box"):
+        show_player(data, key="lesson_player")

@@ -1,0 +1,86 @@
+"""A lesson's Markdown on the page: links lead to the page's lessons, code has a copy button, pictures open large."""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import streamlit as st
+
+FENCE = re.compile(r"^(```+)(\w*)\n(.*?)^\1[ \t]*$\n?", re.MULTILINE | re.DOTALL)
+PICTURE = re.compile(r"^!\[([^\]]*)\]\(([^)\s]+)\)[ \t]*$\n?", re.MULTILINE)
+LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
+LESSON_FILE = re.compile(r"(?:lessons/)?(\d\d)_\w+\.md")
+OUTPUT = "text"
+LONG_LINES = 16
+CODE_HEIGHT = 320
+
+
+def show_words(markdown: str, folder: Path) -> None:
+    """Draw Markdown piece by piece.
+
+    Args:
+        folder: where relative pictures lie.
+    """
+    for kind, words, more in pieces(markdown):
+        if kind == "code":
+            show_code(words, more)
+        elif kind == "picture":
+            show_picture(folder / more, words)
+        else:
+            st.markdown(own_links(words), anchors=False)
+
+
+def pieces(markdown: str) -> Iterator[tuple[str, str, str]]:
+    """("words", Markdown, ""), ("code", text, language) or ("picture", words for it, path), in order."""
+    end = 0
+    for fence in FENCE.finditer(markdown):
+        yield from _words(markdown[end : fence.start()])
+        yield "code", fence[3].rstrip("\n"), fence[2]
+        end = fence.end()
+    yield from _words(markdown[end:])
+
+
+def _words(markdown: str) -> Iterator[tuple[str, str, str]]:
+    end = 0
+    for picture in PICTURE.finditer(markdown):
+        if before := markdown[end : picture.start()].strip():
+            yield "words", before, ""
+        yield "picture", picture[1], picture[2]
+        end = picture.end()
+    if rest := markdown[end:].strip():
+        yield "words", rest, ""
+
+
+def own_links(markdown: str) -> str:
+    """Links between the files as links of this page; names of files that a browser cannot open stay as words."""
+    return LINK.sub(_own_link, markdown)
+
+
+def _own_link(found: re.Match[str]) -> str:
+    words, target = found[1], found[2]
+    name = target.partition("#")[0]
+    if re.match(r"https?://", target):
+        return found[0]
+    if lesson := LESSON_FILE.fullmatch(name):
+        return f"[{words}](?lesson={int(lesson[1])})"
+    return f"[{words}](?lesson=teaching)" if name == "TEACHING.md" else words
+
+
+def show_code(text: str, language: str) -> None:
+    """Code with a copy button; a program's output is told as such."""
+    if language == OUTPUT:
+        st.html('<p class="l-note">Prints</p>')
+    tall = text.count("\n") >= LONG_LINES
+    known = None if language in ("", OUTPUT) else language
+    st.code(text, language=known, wrap_lines=True, height=CODE_HEIGHT if tall else "content")
+
+
+def show_picture(path: Path, words: str) -> None:
+    """A picture, which opens large; its words are read to those who do not see it."""
+    if path.is_file():
+        st.image(str(path), alt=words, width="stretch")
+    else:
+        st.html(f'<p class="l-note">{html.escape(words)}</p>')
