@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-from emssd.lessons.checking import Failure, Solution
+from emssd.lessons.checking import Failure, Solution, short
 from emssd.lessons.toy import ToyCell, ToyModel, plain_greedy
 from emssd.lessons.toy_trace import one_row_trace
 from emssd.trace import GenerationTrace
@@ -37,7 +37,7 @@ def _check_run(solution: Solution, seed: int) -> None:
     model = ToyModel(vocab_size, seed)
     output = solution.call(TITLE, model, prompt, wanted, seed=seed)
     if not isinstance(output, list | tuple):
-        raise Failure(f"{TITLE} returns a {type(output).__name__}, not a list of token ids.", seed=seed)
+        raise Failure(f"{TITLE} must return a list of token ids, not {short(output, 60)}.", seed=seed)
     run = Run(model, prompt, plain_greedy(model, prompt, wanted), seed)
     if list(output) != run.expected:
         raise _wrong_output(run, list(output))
@@ -105,7 +105,8 @@ class Run:
         for place, ((got, number), wanted) in enumerate(zip(fed, right, strict=False)):
             if got != wanted:
                 before = fed[place - 1][0].token_id if place else None
-                return f"Forward {number + 1} feeds {self._fault(got, wanted, place, before)}", number
+                forward = f"Forward {number + 1} (step {number})" if number else "The first forward"
+                return f"{forward} feeds {self._fault(got, wanted, place, before)}", number
         return None
 
     def _fault(self, got: ToyCell, wanted: ToyCell, place: int, before: int | None) -> str:

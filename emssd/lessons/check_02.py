@@ -32,7 +32,7 @@ def check(solution: Solution) -> str:
     for seed in range(SEEDS):
         _check_case(judge, *_long_case(seed), seed)
     return (
-        f"all {count} cases over {len(VOCABULARY)} tokens with 0 to {MAX_DRAFTS} drafts, end-of-sequence tokens among "
+        f"All {count} cases over {len(VOCABULARY)} tokens with 0 to {MAX_DRAFTS} drafts, end-of-sequence tokens among "
         f"them, and {SEEDS} random ones with up to 12 drafts."
     )
 

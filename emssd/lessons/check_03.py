@@ -13,6 +13,7 @@ from emssd.trace import GenerationTrace
 
 TITLE = "rewind and name_the_bug"
 SEEDS = 30
+_LENGTH = "A rejected cell must not be read: `cache.length` says how many cells are."
 
 
 def check(solution: Solution) -> str:
@@ -43,7 +44,7 @@ def _check_contract(solution: Solution, seed: int) -> None:
         case = f"After {length} cells were written and rewind(cache, {count}),"
         if cache.length != length - count:
             what = f"{case} queries read {short(cache.length, 40)} cells instead of {length - count}."
-            why = "A rejected cell must not be read: the length says what queries read."
+            why = _LENGTH if cache.length == length else "The cells before the last n are still read, each of them."
             raise Failure(what, length - count, cache.length, seed=seed, why=why)
         if cache.cells != written:
             why = "Rollback lowers a length. It deletes, moves and blanks nothing: the next write goes over the cells."
@@ -82,7 +83,8 @@ def _check_refusal(solution: Solution, cache: ToyCache, count: int, seed: int) -
             raise
     what = f"rewind(cache, {count}) on a cache of length {before[0]}"
     if not refused:
-        raise Failure(f"{what} must raise ValueError.", "ValueError", "no error", seed=seed)
+        why = "There are not that many cells to forget: the caller has a bug, and silence would hide it."
+        raise Failure(f"{what} must raise ValueError.", "ValueError", "no error", seed=seed, why=why)
     if (cache.length, cache.cells) != before:
         raise Failure(
             f"{what} raises ValueError, but has changed the cache before.", before[0], cache.length, seed=seed
@@ -125,7 +127,7 @@ def _drafts(draw: Random, vocab_size: int, right: list[int]) -> list[int]:
 def _check_names(solution: Solution, seed: int) -> None:
     for number, (bug, run) in enumerate(faulty_runs(seed)):
         answer = solution.call("name_the_bug", run, seed=seed)
-        if answer not in BUGS:
+        if not isinstance(answer, str) or answer not in BUGS:
             what = f"name_the_bug returned {short(answer, 60)}, which is none of the four names."
             raise Failure(what, f"one of {', '.join(BUGS)}", answer, seed=seed)
         if answer != bug:
@@ -136,13 +138,13 @@ def _wrong_name(bug: str, answer: str, run: Evidence, number: int, seed: int) ->
     step, rule = first_broken_step(run)
     show = f"print(describe(faulty_runs({seed})[{number}][1]))"
     return Failure(
-        f"The bug of run {number} is not “{answer}”. See it: from emssd.lessons.faulty_runs import *; {show}",
+        f"The run faulty_runs({seed})[{number}] does not have the bug “{answer}”.",
         bug,
         answer,
         row=0,
         step=step,
         seed=seed,
-        why=f"In step {step}, {rule}",
+        why=f'In step {step}, {rule} To see it: python -c "from emssd.lessons.faulty_runs import *; {show}"',
         traces=None if bug == SLOT_AS_POSITION else _right_trace(run, step, include=bug != STALE_CELLS_READ),
         sub="attend" if bug == STALE_CELLS_READ else "verify",
     )

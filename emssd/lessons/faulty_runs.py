@@ -239,5 +239,5 @@ def _verdict_rule(step: StepEvidence, committed: int) -> str | None:
         if token != target[index]:
             return f"emitted token {index} is {token}, but the target says {target[index]} in that place."
     if drafts == target[:-1] and len(emitted) == len(drafts):
-        return f"all {len(drafts)} drafts are what the target says, and nothing is emitted after them."
+        return f"the target says what was drafted, {drafts}, and nothing is emitted after it."
     return None

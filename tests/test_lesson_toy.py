@@ -1,0 +1,132 @@
+"""What the checks of lessons 1 to 3 hold solutions against: the engine's verdicts, and runs with one bug each."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+import torch
+
+from emssd.lessons.check_02 import expected_verdict, small_cases
+from emssd.lessons.faulty_runs import (
+    BONUS_MISSING,
+    BUGS,
+    SLOT_AS_POSITION,
+    STALE_CELLS_READ,
+    WRONG_TOKEN_ACCEPTED,
+    Evidence,
+    describe,
+    faulty_run,
+    faulty_runs,
+    first_broken_step,
+    scripted_steps,
+)
+from emssd.lessons.toy import ToyCache, ToyCell, ToyModel, plain_greedy
+from emssd.lessons.toy_trace import one_row_trace, verdict_trace
+from emssd.trace import GenerationTrace
+from emssd.verification import verify_greedy
+
+
+def test_expected_verdicts_are_the_engines() -> None:
+    groups = defaultdict(list)
+    for draft, target, eos in small_cases():
+        groups[len(draft), eos].append((draft, target))
+    for (drafted, eos), cases in groups.items():
+        drafts = torch.tensor([draft for draft, _ in cases], dtype=torch.long).view(len(cases), drafted)
+        targets = torch.tensor([target for _, target in cases])
+        counts = torch.full((len(cases),), drafted)
+        accepted, emitted = verify_greedy(targets, drafts, counts, torch.tensor(eos, dtype=torch.long))
+        for (draft, target), kept, gained in zip(cases, accepted.tolist(), emitted.tolist(), strict=True):
+            assert expected_verdict(draft, target, eos) == (kept, list(target[:gained]))
+
+
+@pytest.mark.parametrize(
+    ("draft", "target", "eos"),
+    [
+        ([], [2], ()),
+        ([1, 0], [1, 0, 2], ()),
+        ([1, 0], [1, 2, 2], ()),
+        ([1, 2, 0], [1, 2, 0, 1], (2,)),
+        ([2], [0, 1], (2,)),
+    ],
+)
+def test_a_case_of_lesson_2_is_a_valid_trace(draft: list[int], target: list[int], eos: tuple[int, ...]) -> None:
+    accepted, emitted = expected_verdict(draft, target, eos)
+    trace = verdict_trace(draft, target, len(emitted), eos)
+    assert GenerationTrace.from_json(trace.to_json()) == trace
+    row = trace.steps[1].rows[0]
+    assert (row.num_accepted, row.emitted_token_ids) == (accepted, emitted)
+
+
+def test_the_toy_model_sees_positions_and_cells_but_no_order() -> None:
+    model = ToyModel(vocab_size=50, seed=1)
+    cells = [ToyCell(4, 0), ToyCell(9, 1), ToyCell(4, 2)]
+    answer = model.choose(cells, cells[-1])
+    assert model.choose(cells[::-1], cells[-1]) == answer
+    for other in (cells[1:], [*cells, ToyCell(4, 2)], [ToyCell(4, 0), ToyCell(9, 3), ToyCell(4, 2)]):
+        assert model.choose(other, cells[-1]) != answer
+
+
+def test_the_toy_model_with_a_cache_is_plain_greedy() -> None:
+    model, prompt = ToyModel(vocab_size=9, seed=2), [3, 1, 3]
+    cache = ToyCache()
+    output = [model.forward(prompt, range(3), cache)[-1]]
+    for position in range(3, 10):
+        output += model.forward([output[-1]], [position], cache)
+    assert output == plain_greedy(model, prompt, 8)
+    assert (model.rows_computed, len(model.forwards), cache.length) == (10, 8, 10)
+
+
+def rules_broken(run: Evidence) -> set[str]:
+    """Which rules of lesson 3 the steps of a run break, without the code that words them."""
+    broken, committed = set(), len(run.prompt) + 1
+    for step in run.steps:
+        positions = range(committed - 1, committed - 1 + len(step.input_token_ids))
+        emitted, target, drafts = step.emitted_token_ids, step.target_token_ids, step.input_token_ids[1:]
+        kept = [*(a == b for a, b in zip(drafts, target, strict=False)), False].index(False)
+        if step.position_ids != list(positions):
+            broken.add(SLOT_AS_POSITION)
+        if step.cells_read != [position + 1 for position in positions]:
+            broken.add(STALE_CELLS_READ)
+        if emitted != target[: len(emitted)]:
+            broken.add(WRONG_TOKEN_ACCEPTED)
+        if len(emitted) == kept == len(drafts):
+            broken.add(BONUS_MISSING)
+        committed += len(emitted)
+    return broken
+
+
+def test_every_faulty_run_has_its_bug_and_no_other() -> None:
+    for seed in range(40):
+        runs = faulty_runs(seed)
+        assert sorted(bug for bug, _ in runs) == sorted(BUGS)
+        for bug, run in runs:
+            assert rules_broken(run) == {bug}
+            assert (run.output == run.right_output) == (bug == BONUS_MISSING)
+            assert first_broken_step(run)[0] in range(1, len(run.steps) + 1)
+            assert sum(len(step.emitted_token_ids) for step in run.steps) == len(run.output) - 1
+
+
+def test_slots_give_no_bug_away() -> None:
+    """Runs whose slots are positions exist with every bug but one, and so do others."""
+    seen = {(bug, run.steps[0].slots[0] == len(run.prompt)) for seed in range(40) for bug, run in faulty_runs(seed)}
+    assert seen == {(bug, same) for bug in BUGS for same in (True, False)} - {(SLOT_AS_POSITION, True)}
+
+
+def test_a_run_without_a_bug_is_right_and_opens_as_a_trace() -> None:
+    for seed in range(10):
+        run = faulty_run(None, seed)
+        assert run.output == run.right_output
+        assert not rules_broken(run)
+        with pytest.raises(ValueError, match="right"):
+            first_broken_step(run)
+        trace = one_row_trace("ems-sd", run.prompt, run.output, scripted_steps(run), vocab_size=10)
+        assert GenerationTrace.from_json(trace.to_json()) == trace
+        assert [row.num_emitted for row in trace.live_rows()] == [len(step.emitted_token_ids) for step in run.steps]
+
+
+def test_evidence_is_described_line_by_line() -> None:
+    _, run = faulty_runs(0)[0]
+    lines = describe(run).splitlines()
+    assert len(lines) == 3 + 7 * len(run.steps)
+    assert lines[4].split(maxsplit=1) == ["input_token_ids", str(run.steps[0].input_token_ids)]
