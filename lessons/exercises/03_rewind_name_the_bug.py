@@ -29,6 +29,9 @@ def rewind(cache: ToyCache, n: int) -> None:
         cache: the cache of one row.
         n: 0 .. cache.length. 0 changes nothing, cache.length forgets all.
 
+    Returns:
+        Nothing.
+
     Raises:
         ValueError: n is negative or larger than cache.length; the cache is then unchanged.
     """
