@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 from streamlit.util import calc_hash
 
 ROOT = Path(__file__).resolve().parent.parent
-EXPLORE, LIVE, COMPARE = "explore", "run-live", "compare"
+EXPLORE, LIVE, COMPARE, LESSONS = "explore", "run-live", "compare", "lessons"
 
 
 def open_app(page_name: str = EXPLORE, **query: str) -> AppTest:

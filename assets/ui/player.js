@@ -96,13 +96,13 @@ class Player {
     this.lesson?.fit();
   }
 
-  startAt({ step = 0, sub = "commit", pin = null }) {
+  startAt({ step = 0, sub = "commit", pin = null, pane = 0 }) {
     this.clock = "step";
     this.step = step;
     this.sub = SUBSTEPS.includes(sub) ? sub : "commit";
     const [row, slot] = String(pin ?? "").split(".").map(Number);
-    const { run } = this.panes[0], fits = pin && row >= 0 && row < run.rows && slot >= 0 && slot < run.slots;
-    this.pin = fits ? { pane: 0, kind: "cell", row, slot } : null;
+    const { run } = this.panes[pane], fits = pin && row >= 0 && row < run.rows && slot >= 0 && slot < run.slots;
+    this.pin = fits ? { pane, kind: "cell", row, slot } : null;
   }
 
   // Whether there is such an item in the panes of now.

@@ -50,12 +50,20 @@ def page() -> None:
         return
     place, notices = read_place(st.query_params.to_dict(), lessons)
     warn(notices)
+    _write_address(place)
     if place.teaching:
         teaching()
     elif place.lesson is None:
         overview(list(lessons.values()))
     else:
         _lesson(lessons, place)
+
+
+def _write_address(place: Place) -> None:
+    """A link to the page that is shown already leaves the address as it was."""
+    if st.session_state.get("lesson_place") != place:
+        st.session_state["lesson_place"] = place
+        st.query_params.from_dict(place.query())
 
 
 def _lesson(lessons: Lessons, place: Place) -> None:

@@ -20,7 +20,7 @@ def lesson_data(target: Target, key: str, asks: bool = False, reveals: str = "",
     """What the player needs to show a target.
 
     Args:
-        target: what to show.
+        target: what to show; a cell that it pins is one of the right pane, where there are two.
         key: names the screen; with another key the player moves to the target, with the same one it stays.
         asks: whether a question is open: the rows that the target hides are covered, and nothing later is shown.
         reveals: key of the screen whose question this one answers; coming from there, the player plays the way.
@@ -43,7 +43,12 @@ def lesson_data(target: Target, key: str, asks: bool = False, reveals: str = "",
         "title": shown.title,
         "note": "",
         "link": None,
-        "start": {"step": target.step, "sub": target.sub if target.step else "commit", "pin": target.pin},
+        "start": {
+            "step": target.step,
+            "sub": target.sub if target.step else "commit",
+            "pin": target.pin,
+            "pane": len(panes) - 1,
+        },
         "lesson": {
             "key": key,
             "reveals": reveals,
