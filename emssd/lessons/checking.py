@@ -112,6 +112,12 @@ class _TimeUp(BaseException):
     """Ends code that runs too long; no Exception, so that `except Exception` does not keep it."""
 
 
+def _raise_at_a_line(frame: FrameType, event: str, value: object) -> Any:
+    if event == "line":
+        raise _TimeUp
+    return _raise_at_a_line
+
+
 @dataclass
 class _Limit:
     """Processor seconds that a learner's code may use in all; counts only inside `running`.
@@ -139,7 +145,7 @@ class _Limit:
         if self._inside or not here:
             yield
             return
-        before = signal.signal(signal.SIGVTALRM, self._ring)
+        before, tracing = signal.signal(signal.SIGVTALRM, self._ring), sys.gettrace()
         self._inside = True
         try:
             try:
@@ -150,10 +156,16 @@ class _Limit:
         finally:
             self._inside = False
             signal.signal(signal.SIGVTALRM, before)
+            sys.settrace(tracing)
         if self.over:
             raise _TimeUp
 
     def _ring(self, number: int, frame: FrameType | None) -> None:
+        """Raise here; and once that was caught, also at the next line, which then is the one that caught it."""
+        if self.over:
+            sys.settrace(_raise_at_a_line)
+            if frame is not None:
+                frame.f_trace = _raise_at_a_line
         self.over = True
         raise _TimeUp
 
