@@ -26,7 +26,7 @@ from lessons.drawing import Picture, draw, pictures_of
 from lessons.facts import value_of
 
 MARK = re.compile(
-    r"(?P<value>\*\*[^*\n]+\*\*|`[^`\n]+`|(?<![\w.])-?\d[\d,]*(?:\.\d+)?)(?P<tail> ?[%x]?)"
+    r"(?P<value>\*\*[^*\n]+\*\*|`[^`\n]+`|(?<![\w.])-?\d[\d,]*(?:\.\d+)?)(?P<tail>(?: ?[%x])?)"
     r"<!-- = (?P<expression>(?:(?!-->).)+?)(?: \| (?P<format>[^|\s]+))? -->"
 )
 ANY_MARK = re.compile(r"<!-- = ")

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from emssd.cells import SUBSTEPS, Cell
 from emssd.config import METHOD_TITLES, METHODS
+from emssd.errors import EmssdError
 from emssd.paper import BATCH_SIZES
 from emssd.trace import GenerationTrace, RowTrace
 from emssd.ui.palette import PHASES
@@ -93,7 +94,7 @@ def draw(picture: Picture) -> str:
             raise ValueError(f"no sub-step {sub}")
         chosen = [int(row) for row in options["rows"].split(",")] if "rows" in options else None
         panes = [_Pane(trace(options["preset"], name), options["preset"], name, step, sub, chosen) for name in methods]
-    except (KeyError, ValueError, IndexError, OSError) as error:
+    except (EmssdError, KeyError, ValueError, IndexError) as error:
         raise ValueError(f"{picture.place}: {type(error).__name__}: {error}") from error
     drawn = [pane.cache() if picture.kind == "cache" else pane.input() for pane in panes]
     return _stacked(picture.alt, panes, drawn)
