@@ -16,7 +16,7 @@ BENCH_FILES ?= assets/figures
 OFFLINE := HF_HUB_OFFLINE=1 TRANSFORMERS_OFFLINE=1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup app test lint browser mutants soak bench bench-figure bench-ui bench-numbers figures gpu-test
+.PHONY: help setup app test lint browser mutants soak bench bench-figure bench-ui bench-numbers figures lessons gpu-test
 
 help:  ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -74,6 +74,9 @@ bench-numbers: $(STAMP)  ## time the sliders of the page Numbers
 figures: $(STAMP) browser  ## make the pictures of the README
 	$(OFFLINE) $(BIN)/python assets/figures/make_figures.py
 	$(BIN)/python assets/figures/make_numbers_figures.py
+
+lessons: $(STAMP)  ## compute the lessons' numbers and draw their pictures
+	$(OFFLINE) $(BIN)/python lessons/build.py
 
 gpu-test: $(STAMP)  ## the lossless tests on a CUDA device
 	$(OFFLINE) $(BIN)/python -m pytest -m "gpu and not soak" $(TEST_ARGS)

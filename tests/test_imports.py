@@ -15,6 +15,24 @@ import emssd
 PACKAGE = Path(emssd.__file__).parent
 HEAVY = ("torch", "streamlit", "plotly", "transformers")
 
+# The lessons' files, in the same manner. They need no torch; what they share comes first, then a check for each lesson.
+LESSONS = [
+    "catalog",
+    "text",
+    "export",
+    "checking",
+    "states",
+    "progress",
+    "command",
+    "answers",
+    "toy",
+    "batches",
+    "toy_trace",
+    "faulty_runs",
+    "ems_batch",
+    "ems_cases",
+    *[f"check_{number:02d}" for number in range(1, 11)],
+]
 # A file imports only files above it. The app's files come last and may import each other without a circle.
 ORDER = [
     "errors",
@@ -90,6 +108,7 @@ ORDER = [
     "simulation_report",
     "simulating",
     "benching",
+    *[f"lessons.{name}" for name in LESSONS],
     "commands",
     "arguments",
     "__main__",
@@ -100,7 +119,7 @@ LAZY = {
     ("invariants", "decoding"),  # for types: the checker looks at the run that calls it
     ("invariants", "request"),
 }
-LIGHT = ["", *ORDER[: ORDER.index("prompts") + 1]]
+LIGHT = ["", *ORDER[: ORDER.index("prompts") + 1], *[f"lessons.{name}" for name in LESSONS]]
 
 
 def module_name(path: Path) -> str:
@@ -140,7 +159,7 @@ def is_ui(name: str) -> bool:
 
 
 def test_the_order_names_every_file_once():
-    core = [name for name in FILES if name and not is_ui(name)]
+    core = [name for name in FILES if name not in ("", "lessons") and not is_ui(name)]
     assert sorted(core) == sorted(ORDER)
 
 
@@ -152,7 +171,7 @@ def test_a_file_imports_only_files_above_it(name):
             continue
         assert not is_ui(other) or lazy, f"{name} imports the app"
         allowed = other in above or is_ui(other) or (lazy and (name, other) in LAZY)
-        assert allowed, f"emssd/{name}.py imports {other}, which is not above it"
+        assert allowed, f"{name} imports {other}, which is not above it"
 
 
 def test_the_exceptions_are_real_and_lazy():
@@ -248,5 +267,8 @@ def test_the_packages_names_are_lazy_complete_and_real():
 def test_the_readme_maps_every_file_in_this_order() -> None:
     text = (PACKAGE.parent / "README.md").read_text(encoding="utf-8")
     table = text[text.index("## Map of the files") : text.index("## Cite")]
-    names = re.findall(r"`(?:emssd/)?(\w+)\.py`", table)
-    assert [name for name in names if name in ORDER] == ORDER
+    names = re.findall(r"`(?:emssd/)?((?:lessons/)?\w+)\.py`", table)
+    assert [name for name in names if name in ORDER] == [name for name in ORDER if not name.startswith("lessons.")]
+    row = next(line for line in table.splitlines() if line.startswith("| `emssd/lessons/` |"))
+    named = re.findall(r"`(\w+)\.py`", row)
+    assert [name for name in LESSONS if not name.startswith("check_")] == named

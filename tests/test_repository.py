@@ -25,6 +25,7 @@ TARGETS = [
     "bench-ui",
     "bench-numbers",
     "figures",
+    "lessons",
     "gpu-test",
     "help",
 ]
