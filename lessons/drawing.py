@@ -126,6 +126,7 @@ class _Pane:
         self.grid = cells(preset, method, step, sub)
         self.used: set[str] = set()
         self.cache_kind, self.input_kind = METHODS[method]
+        self.judged = sub in ("verify", "commit") and step > 0
 
     def title(self, what: str) -> str:
         """The pane's heading."""
@@ -168,9 +169,11 @@ class _Pane:
                 parts.append(svg.text(x + svg.CELL_WIDTH / 2, y - 5, str(first + place), 11, "middle", svg.MUTED))
         at = self.cursor(row) - first
         if 0 <= at <= count:
-            x = LABEL + at * svg.CELL_WIDTH
-            parts.append(svg.line(x, y - 3, x, y + svg.CELL_HEIGHT + 4, width=2.2))
-            parts.append(svg.flag(x, y - 3, self.cursor(row)))
+            x, shared = LABEL + at * svg.CELL_WIDTH, self.cache_kind == "padded"
+            joined = shared and row is not self.rows[-1]
+            parts.append(svg.line(x, y - 3, x, y + (ROW_HEIGHT if joined else svg.CELL_HEIGHT + 4), width=2.2))
+            if not shared or row is self.rows[0]:
+                parts.append(svg.flag(x, y - 3, self.cursor(row)))
         return parts
 
     def _cell(self, x: float, y: float, cell: Cell) -> str:
@@ -188,13 +191,14 @@ class _Pane:
 
     def _rectangle(self) -> tuple[list[str], float, float]:
         widest = max((len(row.slots) for row in self.rows), default=0)
-        fed = sum(len(row.slots) for row in self.rows)
-        parts = [self.title(f"feeds {fed} input rows: {len(self.rows)} x {widest}")]
+        parts = [self.title(f"feeds {widest * len(self.rows)} input rows: {len(self.rows)} x {widest}")]
         for number, row in enumerate(self.rows):
             y = 26 + number * (ROW_HEIGHT + 16) + 24
             parts.append(svg.text(0, y + 21, f"row {row.row}", 12, fill=svg.MUTED))
             for place in range(len(row.slots)):
-                parts += self._fed(LABEL + place * svg.CELL_WIDTH, y, row, place, True)
+                parts += self._fed(LABEL + place * svg.CELL_WIDTH, y, row, place)
+            for place in range(len(row.slots), widest):  # a finished row is fed as well
+                parts.append(self._cell(LABEL + place * svg.CELL_WIDTH, y, Cell("pad", cause="finished")))
         return parts, LABEL + widest * svg.CELL_WIDTH + 20, 26 + len(self.rows) * (ROW_HEIGHT + 16)
 
     def _strip(self) -> tuple[list[str], float, float]:
@@ -205,11 +209,11 @@ class _Pane:
             size = len(row.slots)
             if x and x + size * svg.CELL_WIDTH > STRIP * svg.CELL_WIDTH:
                 x, y = 0.0, y + ROW_HEIGHT + 40
-            words = f"row {row.row}: " + ("finished, nothing" if not size else self._words(row))
+            words = f"row {row.row}: {self._words(row) if size else 'nothing'}"
             parts.append(svg.text(x + 3, y - 28, words, 12, fill=svg.MUTED))
             parts.append(svg.line(x + 3, y - 22, x + max(size, 1) * svg.CELL_WIDTH - 3, y - 22, svg.MUTED))
             for place in range(size):
-                parts += self._fed(x + place * svg.CELL_WIDTH, y, row, place, False)
+                parts += self._fed(x + place * svg.CELL_WIDTH, y, row, place)
                 parts.append(
                     svg.text(
                         x + (place + 0.5) * svg.CELL_WIDTH, y + svg.CELL_HEIGHT + 30, str(flat), 11, "middle", svg.MUTED
@@ -217,30 +221,25 @@ class _Pane:
                 )
                 flat += 1
             parts.append(svg.line(x, y - 24, x, y + svg.CELL_HEIGHT + 34, width=1.6))
+            end = x + size * svg.CELL_WIDTH
+            parts.append(svg.line(end, y - 24, end, y + svg.CELL_HEIGHT + 34, width=1.6))
             x += max(size, 2.4) * svg.CELL_WIDTH
             widest = max(widest, x)
-        parts.append(svg.line(x, y - 24, x, y + svg.CELL_HEIGHT + 34, width=1.6))
-        parts.append(
-            svg.text(
-                0,
-                y + svg.CELL_HEIGHT + 52,
-                "above a cell: its slot; below: the target’s answer, and its place in the sequence",
-                11,
-                fill=svg.MUTED,
-            )
-        )
+        answer = "the target’s answer, and " if self.judged else ""
+        note = f"above a cell: its slot; below: {answer}its place in the sequence"
+        parts.append(svg.text(0, y + svg.CELL_HEIGHT + 52, note, 11, fill=svg.MUTED))
         return parts, widest + 20, y + svg.CELL_HEIGHT + 58
 
     def _words(self, row: RowTrace) -> str:
         if row.kind == "prefill":
             return f"{len(row.slots)} prompt tokens"
-        return f"1 + {row.num_drafted}"
+        many = row.num_drafted
+        return f"1 + {many}" if len(row.slots) < 3 else f"1 + {many} draft{'' if many == 1 else 's'}"
 
-    def _fed(self, x: float, y: float, row: RowTrace, place: int, padded: bool) -> list[str]:
+    def _fed(self, x: float, y: float, row: RowTrace, place: int) -> list[str]:
         kind = row.input_kinds[place]
-        judged = self.sub in ("verify", "commit") and self.step.index > 0
         state = kind
-        if kind == "draft" and judged:
+        if kind == "draft" and self.judged:
             state = "accepted" if place <= row.num_accepted else "rejected"
         self.used.add(state)
         middle = x + svg.CELL_WIDTH / 2
@@ -248,7 +247,7 @@ class _Pane:
             svg.cell(x, y, state, "" if kind == "pad" else self.token(row.input_token_ids[place])),
             svg.text(middle, y - 5, str(row.slots[place]), 11, "middle", svg.MUTED),
         ]
-        if judged and kind != "pad" and place <= row.num_drafted and place < len(row.target_token_ids):
+        if self.judged and kind != "pad" and place <= row.num_drafted and place < len(row.target_token_ids):
             used = place <= row.num_accepted and place < row.num_emitted
             answer = svg._shortened(self.token(row.target_token_ids[place])) if used else "unused"
             look = 'font-weight="700"' if used else 'font-style="italic"'
@@ -294,19 +293,28 @@ def _chart(title: str, methods: Sequence[str]) -> str:
         parts.append(svg.line(left, y, left + wide, y, "#E6E8EC", 1))
         parts.append(svg.text(left - 8, y + 4, f"{value}x", 11, "end", svg.MUTED))
     y = place(1, 1)[1]
-    parts += [
-        svg.line(left, y, left + wide, y, svg.INK, 1.3, "5 4"),
-        svg.text(left + wide + 6, y + 4, "greedy", 12, fill=svg.INK),
-    ]
+    parts.append(svg.line(left, y, left + wide, y, svg.INK, 1.3, "5 4"))
+    labels = [(y, "Greedy 1x", svg.INK)]
     for batch in BATCH_SIZES:
         x = place(batch, 0)[0]
         parts.append(svg.text(x, top + high + 17, str(batch), 11, "middle", svg.MUTED))
     parts.append(svg.text(left + wide / 2, top + high + 36, "batch size", 12, "middle", svg.MUTED))
     for name in methods:
-        parts += _curve(
-            name, [place(batch, value) for batch, value in _points(name)], [value for _, value in _points(name)]
-        )
-    return svg.page(left + wide + 150, top + high + 50, title, "\n".join(parts), [])
+        points = [(place(batch, value), value) for batch, value in _points(name)]
+        parts += _curve(name, [point for point, _ in points])
+        (_, end), last = points[-1]
+        labels.append((end, f"{METHOD_TITLES[name]} {last:.2f}x", STYLES[name][0]))
+    parts += _labels(left + wide + 10, labels)
+    return svg.page(left + wide + 200, top + high + 50, title, "\n".join(parts), [])
+
+
+def _labels(x: float, labels: Sequence[tuple[float, str, str]]) -> list[str]:
+    """The curves' names at their ends, moved up where they would touch the one below."""
+    parts, lowest = [], float("inf")
+    for y, words, colour in sorted(labels, reverse=True):
+        lowest = min(y, lowest - 15)
+        parts.append(svg.text(x, lowest + 4, words, 12, fill=colour, more='font-weight="700"'))
+    return parts
 
 
 def _points(method: str) -> list[tuple[int, float]]:
@@ -319,7 +327,7 @@ def _points(method: str) -> list[tuple[int, float]]:
     return found
 
 
-def _curve(name: str, points: Sequence[tuple[float, float]], values: Sequence[float]) -> list[str]:
+def _curve(name: str, points: Sequence[tuple[float, float]]) -> list[str]:
     colour, dash, sign = STYLES[name]
     parts = [svg.line(*a, *b, colour, 2, dash) for a, b in pairwise(points)]
     for x, y in points:
@@ -329,8 +337,4 @@ def _curve(name: str, points: Sequence[tuple[float, float]], values: Sequence[fl
             shape = {"square": "M-4 -4H4V4H-4Z", "left": "M4 -5V5L-5 0Z", "down": "M-5 -4H5L0 5Z"}[sign]
             look = f'fill="#FFFFFF" stroke="{colour}" stroke-width="1.8"'
             parts.append(f'<path transform="translate({x:g} {y:g})" d="{shape}" {look}/>')
-    x, y = points[-1]
-    parts.append(
-        svg.text(x + 10, y + 4, f"{METHOD_TITLES[name]} {values[-1]:.2f}x", 12, fill=colour, more='font-weight="700"')
-    )
     return parts

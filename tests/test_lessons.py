@@ -262,6 +262,18 @@ def test_the_cells_of_a_picture_are_those_of_the_trace():
     assert letters == [looks[cell.state].glyph for line in grid for cell in line if looks[cell.state].glyph]
 
 
+@pytest.mark.parametrize("preset", ["figure2", "early-finisher", "copy-rich"])
+@pytest.mark.parametrize("method", ["vanilla", "ragged-cache", "packed-input", "ems-sd"])
+def test_a_picture_shows_every_row_that_is_fed(preset, method):
+    """Finished rows among them: as many cells as the account of the step has input rows, and the heading says so."""
+    for step in facts.trace(preset, method).decode_steps[::3]:
+        options = {"preset": preset, "method": method, "step": str(step.index), "sub": "pack"}
+        svg = drawing.draw(drawing.Picture("pictures/x.svg", "x", "input", options, "here"))
+        fed = sum(step.account.input_rows.values())
+        assert f" feeds {fed} input rows" in svg
+        assert len(re.findall(r'font-size="9"', svg)) == fed
+
+
 # --- code ---
 
 
