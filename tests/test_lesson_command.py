@@ -13,7 +13,7 @@ import pytest
 
 from emssd.__main__ import main
 from emssd.errors import ConfigError, TraceError
-from emssd.lessons import checking, states
+from emssd.lessons import checking, command, states
 from emssd.lessons.catalog import FOLDER, NUMBERS, entries, exercise_file, parse_number, solution_file, wrong_files
 from emssd.lessons.checking import Failure, Outcome, Solution, run_check
 from emssd.lessons.progress import Record, progress_file, read_progress, record_outcome
@@ -29,6 +29,7 @@ def cache(tmp_path, monkeypatch):
     folder = tmp_path / "cache"
     monkeypatch.setenv("EMSSD_CACHE", str(folder))
     monkeypatch.delenv("EMSSD_APP_URL", raising=False)
+    monkeypatch.setattr(command, "_watch", lambda: False)  # it would end the tests themselves
     return folder
 
 
@@ -158,6 +159,22 @@ print(code, [name for name in ("torch", "transformers", "streamlit", "plotly") i
     assert sorted(path for path in FOLDER.rglob("*") if "__pycache__" not in path.parts) == [
         path for path in before if "__pycache__" not in path.parts
     ]
+
+
+@pytest.mark.parametrize("stuck", ["__import__('time').sleep(60)", "max(__import__('itertools').repeat(1))"])
+def test_code_that_no_exception_reaches_is_ended(stuck, tmp_path):
+    """Waiting, or a loop inside one call: the process ends, and the learner sees the line."""
+    path = tmp_path / "stuck.py"
+    path.write_text(f"def vanilla_step(*args):\n    return {stuck}\n")
+    code = f"""
+from emssd.__main__ import main
+from emssd.lessons import command
+command.STUCK_AFTER = 2.0
+main(["lesson", "check", "05", {str(path)!r}])
+"""
+    done = subprocess.run([sys.executable, "-c", code], cwd=FOLDER.parent, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1
+    assert f'"{path}", line 2 in vanilla_step' in done.stderr
 
 
 def test_export_of_one_lesson_is_one_page(lesson, tmp_path):

@@ -18,7 +18,7 @@ from emssd.lessons.text import read_lesson
 from emssd.result_files import STDOUT, check_target, note, write_text
 
 DONE, FAILED = 0, 1
-STUCK_AFTER = 15.0
+STUCK_AFTER = 10.0
 """Seconds after which even code that Python cannot interrupt (waiting, a loop inside one call) is ended."""
 
 
