@@ -142,13 +142,13 @@ class Lesson {
 
   // Which sections a pane shows; the others are painted, but not seen.
   arrange(pane) {
-    const { isBatch } = this.player, { level = 0 } = this, stage = SUBSTEPS.indexOf(pane.at.sub);
+    const { isBatch, root } = this.player, { level = 0 } = this, bare = root.classList.contains("bare"), stage = SUBSTEPS.indexOf(pane.at.sub);
     const fed = pane.at.step > 0 && INPUT_STAGES.includes(stage), input = isBatch ? ["rows"] : ["input"];
     const cache = isBatch ? (level > 1 ? ["near"] : ["map", "near"]) : ["cache"];
     const shown = level === 0 ? [...input, ...cache] : fed ? input : cache;
     const own = pane.view.sections.filter(({ name }) => name !== "text");
     for (const section of own) section.node.hidden = !shown.includes(section.name);
-    const tall = (names) => own.filter(({ name }) => names.includes(name)).reduce((sum, { canvas }) => sum + parseFloat(canvas.style.height || 0) + (isBatch ? 27 : 9), 0);
+    const tall = (names) => own.filter(({ name }) => names.includes(name)).reduce((sum, { canvas }) => sum + parseFloat(canvas.style.height || 0) + (isBatch && !bare ? 27 : 9), 0);
     pane.view.node.style.minHeight = level ? Math.max(tall(input), tall(cache)) - 9 + "px" : "";
   }
 
@@ -156,7 +156,10 @@ class Lesson {
     const { player } = this, { step } = player;
     const when = player.shownSub === "commit" ? (step ? `after step ${step}` : "after prefill") : step > 1 ? `after step ${step - 1}` : "after prefill";
     this.place.textContent = when + (player.panes.length > 1 ? ", the same for both" : "");
-    for (const pane of player.panes) pane.numbers.paint();
+    for (const pane of player.panes) {
+      pane.numbers.paint();
+      pane.shell.story.title = pane.shell.story.textContent; // where there is room for one line only
+    }
   }
 }
 

@@ -159,7 +159,6 @@ def _lesson_link(lesson: Lesson, label: str, icon: str, position: str = "left") 
         label=label,
         icon=icon,
         icon_position="right" if position == "right" else "left",
-        help=lesson.title,
         query_params=Place(lesson.number).query(),
     )
 

@@ -1,0 +1,209 @@
+"""The page Lessons in a browser: text and player in sight together, cells covered until a question is answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from emssd.cells import SUBSTEPS
+from emssd.lessons.catalog import entries
+from emssd.lessons.text import Target, read_lesson
+from emssd.ui.lessons_library import target_of
+from emssd.ui.lessons_link import Place
+from emssd.ui.palette import CHROME
+from tests.browser import (
+    cell,
+    focus,
+    hover,
+    in_browser,
+    player,
+    press,
+    query,
+    state,
+    visitor,
+    wait_for_player,
+    wait_until,
+)
+
+pytestmark = in_browser
+LESSONS = {entry.number: read_lesson(entry.text) for entry in entries()}
+SIZES = ({"width": 1440, "height": 900}, {"width": 1024, "height": 768})
+
+
+@contextmanager
+def learning(browser, server, number: int, **settings):
+    """A new visitor who has opened a lesson from the list."""
+    with visitor(browser, server.url, **settings) as page:
+        page.get_by_role("link", name="Lessons", exact=True).click()
+        page.get_by_role("link", name=f"{number}. {LESSONS[number].title}", exact=True).click()
+        page.get_by_text(f"Lesson {number} of 10").wait_for()
+        wait_for_player(page)
+        yield page
+
+
+def forward(page) -> None:
+    """To the next screen."""
+    before = page.url
+    page.locator(".st-key-lesson_continue button").click()
+    page.wait_for_url(lambda url: url != before)
+
+
+def key(page) -> str:
+    return player(page).evaluate("root => root.player.data.lesson.key")
+
+
+def at(page, screen: str) -> bool:
+    return player(page).count() == 1 and key(page) == screen
+
+
+# Everything that a reader needs at once, and what of it is not in the window.
+OUTSIDE = """() => {
+  const find = (node, list) => [...node.querySelectorAll(list)];
+  const text = ".l-line, .st-key-lesson_text h1, .l-heading, .st-key-lesson_steps, .st-key-lesson_links";
+  const shadows = find(document, ".st-key-lesson_side *").map((each) => each.shadowRoot).filter(Boolean);
+  const all = [...find(document, text), ...[document, ...shadows].flatMap((each) => find(each, ".transport, .pane"))];
+  const outside = all.filter((each) => {
+    const box = each.getBoundingClientRect();
+    return box.top < 40 || box.left < 0 || box.right > innerWidth + 1 || box.bottom > innerHeight + 1 || !box.width;
+  });
+  const main = document.querySelector('[data-testid="stMain"]');
+  if (main.scrollHeight > main.clientHeight + 1) outside.push({ className: "the page scrolls" });
+  return { seen: all.length, outside: outside.map((each) => each.className) };
+}"""
+
+
+def in_sight(page) -> bool:
+    found = page.evaluate(OUTSIDE)
+    return found["seen"] >= 7 and not found["outside"]
+
+
+def test_text_and_player_are_in_sight_together_in_every_lesson(browser, server):
+    with learning(browser, server, 1) as page:
+        for number, lesson in LESSONS.items():
+            if number > 1:
+                page.get_by_role("link", name=f"Lesson {number}", exact=True).click()
+            for screen in ("question", "predict", "idea"):
+                place = f"{number}/{screen}/1"
+                if screen == "idea":
+                    page.get_by_role("radio", name="Idea").click()
+                elif screen == "predict":
+                    forward(page)
+                wait_until(lambda place=place: at(page, place), what=place)
+                for size in SIZES:
+                    page.set_viewport_size(size)
+                    wait_until(lambda: in_sight(page), what=(place, size, page.evaluate(OUTSIDE)))
+            assert page.url.endswith(f"?lesson={number}&section=idea"), (page.url, lesson.title)
+
+
+COVERED = "root => root.player.panes.map((pane) => [...pane.covered.entries()])"
+PIXEL = """(root, [pane, item]) => {
+  const section = root.player.panes[pane].view.sections.findLast((each) => !each.node.hidden && each.find(item));
+  const box = section.find(item), scale = section.canvas.width / section.canvas.getBoundingClientRect().width;
+  const scratch = document.createElement("canvas");
+  Object.assign(scratch, { width: section.canvas.width, height: section.canvas.height });
+  const ctx = scratch.getContext("2d", { willReadFrequently: true });
+  ctx.drawImage(section.canvas, 0, 0);
+  const at = [box.x + 0.86 * box.w, box.y + 0.2 * box.h].map((each) => Math.round(each * scale));
+  const pixel = ctx.getImageData(...at, 1, 1);
+  return "#" + [...pixel.data.slice(0, 3)].map((part) => part.toString(16).padStart(2, "0")).join("").toUpperCase();
+}"""
+
+
+def colour(page, pane: int, row: int, slot: int) -> str:
+    return player(page).evaluate(PIXEL, [pane, cell(row, slot)])
+
+
+def number_beside(page, side: str, name: str) -> str:
+    return page.get_by_test_id(f"pane-{side}").locator(f'[data-number="{name}"] b').inner_text()
+
+
+def test_covered_cells_tell_nothing_until_the_question_is_answered(browser, server):
+    question, asked = LESSONS[6].questions[0], target_of(LESSONS[6], Place(6, "predict"), answered=False)
+    assert asked.hide == (("right", 1),)
+    with learning(browser, server, 6) as page:
+        serial = player(page).evaluate("root => root.player.serial")
+        forward(page)
+        wait_until(lambda: at(page, "6/predict/1"))
+        tint = CHROME["brand-tint"][0]
+        assert [colour(page, 1, 1, slot) == tint for slot in (2, 3, 4, 5, 9)] == [False, True, True, True, True]
+        assert colour(page, 0, 1, 6) != tint
+        assert number_beside(page, "right", "next-1") == "?"
+        assert number_beside(page, "right", "holes") == "?"
+        assert number_beside(page, "left", "next-1") != "?"
+        pane = page.get_by_test_id("pane-right")
+        assert pane.locator(".story").inner_text() == "Answer the question to reveal row 1."
+        hover(page, 1, cell(1, 3))
+        tip = page.get_by_role("tooltip")
+        assert "Hidden" in tip.inner_text()
+        assert "slot 3" in tip.inner_text()
+        assert question.answer not in tip.inner_text().replace("slot 3", "")
+        page.get_by_text("This step as a table").click()
+        rows = page.get_by_role("table").last.get_by_role("row").all_inner_texts()
+        assert rows[-1].count("?") == 8
+        focus(page)
+        press(page, "i", "i", "ArrowDown")  # inspects the right pane's row 1
+        wait_until(lambda: "EMS-SD, Hidden, row 1, slot 8" in page.get_by_test_id("live").text_content())
+        press(page, "Escape", "End", "Shift+ArrowRight")
+        assert state(page) == (str(asked.step), asked.sub)
+        assert page.get_by_text("Answer or skip the question to see what comes next.").is_visible()
+        assert page.locator(".mark").count() == 0
+        page.locator(".st-key-lesson_question label").filter(has_text=question.answer).click()
+        page.get_by_role("button", name="Check", exact=True).last.click()
+        wait_until(lambda: at(page, "6/predict/1/told"))
+        assert player(page).evaluate("root => root.player.serial") == serial
+        assert number_beside(page, "right", "next-1") == question.answer
+        assert player(page).evaluate(COVERED) == [[], []]
+        assert page.get_by_test_id("live").text_content().startswith("Right.")
+        assert page.locator(".mark").count() > 0
+
+
+def played() -> Iterator[tuple[int, int, Target, Target]]:
+    """Questions whose answer comes later in the same step, in the same panes: lesson, question, both targets."""
+    for number, lesson in LESSONS.items():
+        for count in range(1, len(lesson.questions) + 1):
+            asked, told = (target_of(lesson, Place(number, "predict", count), done) for done in (False, True))
+            same = (asked.preset, asked.left, asked.right, asked.step) == (
+                told.preset,
+                told.left,
+                told.right,
+                told.step,
+            )
+            if same and SUBSTEPS.index(asked.sub) < SUBSTEPS.index(told.sub):
+                yield number, count, asked, told
+
+
+def test_answering_plays_the_step_and_a_section_brings_the_player_back(browser, server):
+    number, place, asked, told = next(played())
+    with learning(browser, server, number) as page:
+        for count in range(1, place + 1):
+            forward(page)
+            wait_until(lambda count=count: at(page, f"{number}/predict/{count}"))
+        assert state(page) == (str(asked.step), asked.sub)
+        page.get_by_role("button", name="Skip").click()
+        wait_until(lambda: at(page, f"{number}/predict/{place}/told"))
+        assert page.get_by_role("button", name="Pause", exact=True).is_visible()
+        wait_until(lambda: state(page) == (str(told.step), told.sub))
+        wait_until(lambda: page.get_by_role("button", name="Pause", exact=True).count() == 0)
+        focus(page)
+        press(page, "Home")
+        assert state(page) == ("0", "commit")
+        page.get_by_role("radio", name="Idea").click()
+        idea = target_of(LESSONS[number], Place(number, "idea"), answered=True)
+        wait_until(lambda: at(page, f"{number}/idea/1"))
+        assert state(page) == (str(idea.step), idea.sub)
+        press(page, "Home")
+        page.go_back()
+        wait_until(lambda: key(page).startswith(f"{number}/predict"))
+        assert state(page) == (str(told.step), told.sub)
+
+
+def test_queries_of_covered_rows_light_nothing_up(browser, server):
+    with learning(browser, server, 6, color_scheme="dark") as page:
+        forward(page)
+        wait_until(lambda: at(page, "6/predict/1"))
+        assert colour(page, 1, 1, 4) == CHROME["brand-tint"][1]
+        page.set_viewport_size({"width": 1440, "height": 1100})  # fed tokens and cache at once
+        hover(page, 0, query(1, 0))
+        assert player(page).evaluate("root => root.player.panes.map((pane) => pane.focus)") == [None, None]
+        hover(page, 0, query(0, 0))
+        assert player(page).evaluate("root => root.player.panes.every((pane) => pane.focus)")
