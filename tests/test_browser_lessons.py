@@ -78,20 +78,20 @@ def in_sight(page) -> bool:
 
 
 def test_text_and_player_are_in_sight_together_in_every_lesson(browser, server):
+    sizes = list(SIZES)
     with learning(browser, server, 1) as page:
         for number, lesson in LESSONS.items():
             if number > 1:
                 page.get_by_role("link", name=f"Lesson {number}", exact=True).click()
-            for screen in ("question", "predict", "idea"):
+                wait_until(lambda number=number: at(page, f"{number}/question/1"))
+            for screen in ("predict", "idea"):
                 place = f"{number}/{screen}/1"
-                if screen == "idea":
-                    page.get_by_role("radio", name="Idea").click()
-                elif screen == "predict":
-                    forward(page)
+                page.get_by_role("radio", name=screen.capitalize()).click()
                 wait_until(lambda place=place: at(page, place), what=place)
-                for size in SIZES:
+                for size in sizes:
                     page.set_viewport_size(size)
                     wait_until(lambda: in_sight(page), what=(place, size, page.evaluate(OUTSIDE)))
+                sizes.reverse()  # the next screen begins at the width that is set
             assert page.url.endswith(f"?lesson={number}&section=idea"), (page.url, lesson.title)
 
 
@@ -203,6 +203,8 @@ def test_queries_of_covered_rows_light_nothing_up(browser, server):
         wait_until(lambda: at(page, "6/predict/1"))
         assert colour(page, 1, 1, 4) == CHROME["brand-tint"][1]
         page.set_viewport_size({"width": 1440, "height": 1100})  # fed tokens and cache at once
+        shown = "root => !root.player.panes[0].view.sections.some((section) => section.node.hidden)"
+        wait_until(lambda: player(page).evaluate(shown))
         hover(page, 0, query(1, 0))
         assert player(page).evaluate("root => root.player.panes.map((pane) => pane.focus)") == [None, None]
         hover(page, 0, query(0, 0))

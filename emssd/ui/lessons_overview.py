@@ -71,7 +71,6 @@ def print_button(entries: Sequence[Entry], label: str, name: str) -> None:
         on_click="ignore",
         type="tertiary",
         key="lesson_print",
-        help="One HTML file, pictures inside: open it and print it.",
     )
 
 
