@@ -63,8 +63,9 @@ def test_every_screen_of_a_lesson_opens_and_moves_the_player(number):
         data, target = player(page), target_of(lesson, screen, answered=False)
         assert methods(page) == [name for name in (target.left, target.right) if name]
         assert (data["start"]["step"], data["start"]["pin"]) == (target.step, target.pin)
-        assert data["lesson"]["asks"] == (screen.section == "predict")
-        assert len(data["lesson"]["hide"]) == (len(target.hide) if screen.section == "predict" else 0)
+        asks = screen.section == "predict" or (screen.section == "question" and bool(target.hide))
+        assert data["lesson"]["asks"] == asks
+        assert len(data["lesson"]["hide"]) == (len(target.hide) if asks else 0)
         keys.add(data["lesson"]["key"])
         if screen != screens[-1]:
             page.button(key="lesson_continue").click().run()
@@ -179,6 +180,16 @@ def test_a_wrong_answer_is_marked_explained_and_counted_once():
     assert "0 of 1 right" in texts(page)
     go(page, LESSONS)
     assert not [each for each in page.radio if str(each.key).startswith("lesson_given")]
+
+
+def test_what_the_first_question_covers_is_covered_before_it_is_asked():
+    assert LESSONS_READ[6].section("Question").target.hide == (("right", 1),)
+    page = open_lesson(6)
+    assert player(page)["lesson"]["hide"] == [[1, 1]]
+    page.button(key="lesson_continue").click().run()
+    page.button(key="skip_it").click().run()
+    page.button(key="lesson_back").click().run()
+    assert player(page)["lesson"]["hide"] == []
 
 
 def test_nothing_is_checked_without_an_answer_and_skipping_reveals_without_a_score():

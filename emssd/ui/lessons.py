@@ -201,10 +201,15 @@ def _forward(place: Place, lesson: Lesson, after: Place | None) -> tuple[str, Li
 
 
 def _player(lesson: Lesson, place: Place) -> None:
-    """Open questions have screens of their own: their answers play on from them."""
-    answered = place.section == "predict" and answer_of(lesson.number, place.question) is not None
-    screen = f"{lesson.number}/{place.section}/{place.question}"
-    asks = place.section == "predict" and not answered
-    says = lessons_check.said(lesson.number) if place.section == "check" else lessons_predict.said(lesson, place)
+    """Show the place's target. An answered question has a screen of its own, to which the player plays.
+
+    The first question's covers are on the screen before it, too, where the text asks for them.
+    """
+    number, predicts = lesson.number, place.section == "predict"
+    answered = predicts and answer_of(number, place.question) is not None
     target = target_of(lesson, place, answered)
-    show_target(target, f"{screen}/told" if answered else screen, asks, screen if answered else "", says)
+    before = place.section == "question" and bool(target.hide) and answer_of(number, 1) is None
+    screen = f"{number}/{place.section}/{place.question}"
+    key = f"{screen}/told" if answered else f"{screen}/before" if before else screen
+    says = lessons_check.said(number) if place.section == "check" else lessons_predict.said(lesson, place)
+    show_target(target, key, before or (predicts and not answered), screen if answered else "", says)
