@@ -40,6 +40,10 @@ def test_the_first_page_loads_no_torch(browser, tmp_path):
             page.get_by_text("Input rows by kind").wait_for()
             page.get_by_role("link", name="Run live").click()
             page.get_by_role("button", name="Run", exact=True).wait_for()
+            page.get_by_role("link", name="Lessons").click()
+            page.get_by_role("link", name="6. Give every row its own cursor").click()
+            page.get_by_text("Lesson 6 of 10").wait_for()
+            wait_for_player(page)
         maps = Path(f"/proc/{server.process.pid}/maps").read_text()
         assert "libpython" in maps or "python" in maps
         assert "libtorch" not in maps
@@ -154,6 +158,7 @@ def test_no_page_scrolls_sideways(browser, server):
             "Compare": "Input rows by kind",
             "Numbers": "Speed-up over greedy by batch size",
             "Run live": "Nothing has been decoded yet.",
+            "Lessons": "exercises passed on this computer",
         }
         for place in ("figure2", "copy-rich", *first_words):
             if place == "copy-rich":

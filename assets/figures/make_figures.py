@@ -147,6 +147,17 @@ def numbers(page: Page, address: str, scheme: str) -> None:
     save(page, f"numbers-{scheme}")
 
 
+def lessons(page: Page, address: str, scheme: str) -> None:
+    """A question that is open, beside the player that does not tell yet."""
+    page.goto(f"{address}/lessons?lesson=6&section=predict")
+    settled(page)
+    page.locator(".st-key-lesson_question label").filter(has_text="4").click()
+    page.locator(".st-key-lesson_question label:has(input:checked)").wait_for()
+    page.evaluate("document.activeElement.blur()")
+    rest(page)
+    save(page, f"lessons-{scheme}")
+
+
 def run_live(page: Page, address: str) -> None:
     """What the page offers at first, decoded on this machine; the same run in both schemes."""
     page.goto(f"{address}/run-live")
@@ -204,6 +215,7 @@ def main() -> None:
             explore(page, address, scheme)
             compare(page, address, scheme)
             numbers(page, address, scheme)
+            lessons(page, address, scheme)
         movie(new_page(browser, "light"), address)
         run_live(new_page(browser, "light"), address)
         browser.close()

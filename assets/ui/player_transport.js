@@ -276,6 +276,8 @@ class Transport {
         ctx.fillStyle = chrome.control;
         ctx.fillRect(x - 0.5, 4, 1, 18);
       }
+      // The last label stands further left than its place: in a lesson's short track the one before it gives way.
+      if (this.player.isLesson && gap < SUB_LABEL + 4 && each === this.places[this.places.length - 2] && each !== place) continue;
       const apart = Math.abs(this.x(each.at) - this.x(place.at)) >= SUB_LABEL + 4 || each === place;
       if (apart && (gap >= SUB_LABEL - 2 || each === place || each.step === 0)) this.text(ctx, each.step ? each.sub : "prefill", each.at, LABEL_Y, each === place);
     }

@@ -75,7 +75,7 @@ def show_code(text: str, language: str) -> None:
         st.html('<p class="l-note">Prints</p>')
     tall = text.count("\n") >= LONG_LINES
     known = None if language in ("", OUTPUT) else language
-    st.code(text, language=known, wrap_lines=known != "python", height=CODE_HEIGHT if tall else "content")
+    st.code(text, language=known, wrap_lines=language == "bash", height=CODE_HEIGHT if tall else "content")
 
 
 def show_picture(path: Path, words: str) -> None:
