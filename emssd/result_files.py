@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from emssd.errors import ConfigError
-from emssd.trace import write_text_atomically
+from emssd.trace import may_be_replaced, write_text_atomically
 
 STDOUT = "-"
 
@@ -26,8 +26,12 @@ def check_target(path: str | None) -> None:
     if path in (None, STDOUT):
         return
     target = Path(str(path))
-    folder = target.parent
-    if target.is_dir() or not folder.is_dir() or not os.access(folder, os.W_OK):
+    try:
+        replaced = may_be_replaced(target)
+    except OSError as error:
+        raise ConfigError(f"Cannot write {target}: {error.strerror or error}.") from None
+    written = Path(os.path.realpath(target)).parent if replaced else target  # a folder, or a pipe or device
+    if target.is_dir() or not written.exists() or not os.access(written, os.W_OK):
         raise ConfigError(f"Cannot write {target}: its folder must exist and be writable, and it must be a file.")
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -284,19 +285,43 @@ def _is_utf8(text: str) -> bool:
 def write_text_atomically(path: Path, text: str) -> None:
     """Write a file so that a reader sees the old one or the new one, never half of it.
 
+    A link stays one, and the file that it leads to is written. What is no regular file, for example a pipe or a
+    device, is written through.
+
     Raises:
         TraceError: the folder does not exist or cannot be written.
     """
     temporary = None
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        if not may_be_replaced(path):
+            _write_through(path, text)
+            return
+        target = Path(os.path.realpath(path))
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
         os.chmod(temporary, 0o644)
-        os.replace(temporary, path)
+        os.replace(temporary, target)
         temporary = None
     except OSError as error:
         raise TraceError(f"Cannot write {path}: {error.strerror or error}.") from error
     finally:
         if temporary is not None:
             os.unlink(temporary)
+
+
+def may_be_replaced(path: Path) -> bool:
+    """Whether a regular file is at `path` or behind its links, or nothing yet.
+
+    Raises:
+        OSError: the path cannot be looked at, for example because its links go round in a circle.
+    """
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        return True
+
+
+def _write_through(path: Path, text: str) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY), "w", encoding="utf-8") as file:  # never makes or cuts a file
+        file.write(text)

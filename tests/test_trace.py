@@ -5,8 +5,12 @@ from __future__ import annotations
 import copy
 import json
 import math
+import os
+import stat
+import threading
 import tracemalloc
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -14,7 +18,8 @@ from emssd import SpeculativeConfig, generate, generate_steps, load_model
 from emssd.drafting import PromptLookupDrafter
 from emssd.errors import TraceError
 from emssd.random_models import random_model, random_tokenizer
-from emssd.trace import GenerationTrace
+from emssd.result_files import check_target
+from emssd.trace import GenerationTrace, write_text_atomically
 from tests.helpers import ALL_METHODS, batch, greedy, language_model, same, script
 
 
@@ -104,6 +109,61 @@ def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
     assert [file.name for file in tmp_path.iterdir()] == ["run.json"]
     with pytest.raises(TraceError, match="Cannot write"):
         trace.to_json(tmp_path / "none" / "run.json")
+
+
+def test_a_link_stays_one_and_its_target_is_written(tmp_path):
+    target, link, dangling = tmp_path / "real" / "run.json", tmp_path / "link.json", tmp_path / "dangling.json"
+    target.parent.mkdir()
+    target.write_text("old", encoding="utf-8")
+    link.symlink_to(target)
+    dangling.symlink_to(Path("real") / "new.json")
+    for each in (link, dangling):
+        write_text_atomically(each, "new")
+        assert each.is_symlink()
+    assert target.read_text() == (target.parent / "new.json").read_text() == "new"
+    assert sorted(file.name for file in target.parent.iterdir()) == ["new.json", "run.json"]
+    circle = tmp_path / "circle"
+    circle.symlink_to(circle)
+    with pytest.raises(TraceError, match=r"Cannot write .*circle: "):
+        write_text_atomically(circle, "new")
+
+
+@pytest.fixture
+def pipe(tmp_path):
+    """A named pipe and a function that returns what was written to it."""
+    path, heard = tmp_path / "pipe", []
+    os.mkfifo(path)
+    reader = threading.Thread(target=lambda: heard.append(path.read_text()), daemon=True)
+    reader.start()
+
+    def read() -> str:
+        reader.join(10)
+        return heard[0]
+
+    return path, read
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_what_is_no_regular_file_is_written_through(pipe, tmp_path):
+    path, read = pipe
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    check_target(str(link))
+    write_text_atomically(link, "text")
+    assert read() == "text"
+    assert stat.S_ISFIFO(path.lstat().st_mode)
+    assert link.is_symlink()
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["link", "pipe"]
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_device_without_space_is_one_sentence(tmp_path, monkeypatch):
+    path = tmp_path / "full"
+    os.mkfifo(path)
+    monkeypatch.setattr("emssd.trace.os.open", lambda *args: (_ for _ in ()).throw(OSError(28, "No space left")))
+    with pytest.raises(TraceError, match=r"Cannot write .*full: No space left\."):
+        write_text_atomically(path, "text")
+    assert stat.S_ISFIFO(path.lstat().st_mode)
 
 
 def test_half_a_surrogate_pair_survives_a_file(tmp_path):
