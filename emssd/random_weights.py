@@ -11,6 +11,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PretrainedConfig, Pre
 from emssd.errors import ConfigError, shown
 from emssd.language_model import LanguageModel
 from emssd.loading import DTYPES, load_model
+from emssd.memory import available_bytes
 from emssd.model_presets import PRESET_CONFIGS
 
 
@@ -29,8 +30,9 @@ def load_random_weights(source: str, device: str = "auto", dtype: str = "auto", 
     config = _config(source)
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     number_format = _dtype(config, place, dtype)
-    torch.manual_seed(seed)
     try:
+        _check_memory(source, config, place, number_format)
+        torch.manual_seed(seed)
         with torch.device(place):
             model = AutoModelForCausalLM.from_config(config, dtype=number_format)
     except (RuntimeError, ValueError, TypeError, AssertionError, ImportError) as error:
@@ -39,6 +41,20 @@ def load_random_weights(source: str, device: str = "auto", dtype: str = "auto", 
     lm = load_model.from_pretrained_model(cast(PreTrainedModel, model).eval())
     lm.name = f"random weights of {Path(source).name if source not in PRESET_CONFIGS else source}"
     return lm
+
+
+def _check_memory(source: str, config: PretrainedConfig, place: str, dtype: torch.dtype) -> None:
+    """Refuse weights that would not fit, before any is made."""
+    available = available_bytes(torch.device(place))
+    with torch.device("meta"):
+        shapes = AutoModelForCausalLM.from_config(config, dtype=dtype)
+    needed = sum(weight.numel() * weight.element_size() for weight in shapes.parameters())
+    if available is not None and needed > available:
+        halved = needed * 2 // dtype.itemsize <= available
+        raise ConfigError(
+            f"The weights of {source} need {needed / 2**30:.1f} GiB in {str(dtype).removeprefix('torch.')}, but "
+            f"{place} has {available / 2**30:.1f} GiB free: take a smaller model{' or --dtype bfloat16' * halved}."
+        )
 
 
 def _config(source: str) -> PretrainedConfig:

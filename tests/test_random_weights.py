@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from emssd.errors import ConfigError
 from emssd.model_presets import MODELS, PRESET_CONFIGS, shape_from_config
@@ -47,3 +49,33 @@ def test_unknown_names_and_devices_are_refused(tmp_path: Path) -> None:
     random_model("random-llama").config.save_pretrained(tmp_path)
     with pytest.raises(ConfigError, match="cannot be made on cuda:77"):
         load_random_weights(str(tmp_path), "cuda:77")
+
+
+def test_weights_that_do_not_fit_are_refused_before_any_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = random_model("random-llama")
+    model.config.save_pretrained(tmp_path)
+    needed = sum(weight.numel() for weight in model.parameters()) * 4
+    free = [needed]
+    monkeypatch.setattr("emssd.random_weights.available_bytes", lambda device: free[0])
+    assert load_random_weights(str(tmp_path), "cpu").dtype == torch.float32
+    made = AutoModelForCausalLM.from_config
+
+    def on_meta(*args: Any, **settings: Any) -> Any:
+        assert torch.get_default_device().type == "meta"
+        return made(*args, **settings)
+
+    monkeypatch.setattr(AutoModelForCausalLM, "from_config", on_meta)
+    free[0] = needed - 1
+    with pytest.raises(ConfigError, match=r"need 0\.0 GiB in float32, but cpu .* smaller model or --dtype bfloat16\.$"):
+        load_random_weights(str(tmp_path), "cpu")
+    free[0] = needed // 2 - 1
+    for dtype in ("float32", "bfloat16"):
+        with pytest.raises(ConfigError, match=rf"in {dtype}, but cpu has 0\.0 GiB free: take a smaller model\.$"):
+            load_random_weights(str(tmp_path), "cpu", dtype)
+    free[0] = 20 * 2**30
+    with pytest.raises(
+        ConfigError, match=r"weights of opt-6\.7b need 24\.8 GiB in float32, but cpu has 20\.0 GiB free"
+    ):
+        load_random_weights("opt-6.7b", "cpu", "float32")
