@@ -83,9 +83,14 @@ class ModelComparison:
         return fmean(errors) if errors else None
 
     @property
-    def passed(self) -> bool:
+    def is_near(self) -> bool:
         """Whether the mean error is small enough."""
         return self.mean_error is not None and self.mean_error <= LARGEST_MEAN_ERROR
+
+    @property
+    def passed(self) -> bool:
+        """Whether the mean error is small enough and vanilla falls below greedy where the model says so."""
+        return self.is_near and all(crossing.agrees for crossing in self.crossings)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain data."""

@@ -192,12 +192,13 @@ def model_lines(comparison: ModelComparison) -> list[str]:
     error = comparison.mean_error
     if error is None:
         return ["There is no point to hold against the cost model."]
-    verdict = "within" if comparison.passed else "MORE THAN"
+    verdict = "within" if comparison.is_near else "MORE THAN"
     lines = [
         f"Mean absolute error of the modelled speed-ups: {100 * error:.1f} %, {verdict} the "
         f"{100 * LARGEST_MEAN_ERROR:.0f} % allowed. Times of a step are shown, not judged."
     ]
-    return lines + [_crossing_line(crossing) for crossing in comparison.crossings]
+    lines += [_crossing_line(crossing) for crossing in comparison.crossings]
+    return [*lines, f"The cost model {'agrees' if comparison.passed else 'DOES NOT AGREE'} with what was measured."]
 
 
 def _crossing_line(crossing: Crossing) -> str:

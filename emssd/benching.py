@@ -45,7 +45,7 @@ BUSY = 0.75
 
 
 def bench_command(args: argparse.Namespace) -> int:
-    """Measure methods, batch sizes and drafters; 1 where outputs differ or the cost model is too far off."""
+    """Measure methods, batch sizes and drafters; 1 where outputs differ or the cost model does not agree."""
     plan, replay = read_plan(args)
     folder = _folder(args.out)
     for target in (args.json, args.csv, args.markdown, args.figure):

@@ -7,6 +7,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from emssd import benching
 from emssd.__main__ import main
 from emssd.acceptance_replay import trace_lengths
+from emssd.bench_model import Crossing, ModelComparison
 from emssd.bench_state import FILE_NAME, read_state
 from emssd.benchmark import Benchmark
 from emssd.cost_model import CostModel, StepCounts
@@ -233,6 +235,20 @@ def test_a_cost_model_that_is_too_far_off_fails(
     error = "33.3 %, MORE THAN" if code else "0.0 %, within"
     assert f"Mean absolute error of the modelled speed-ups: {error} the 15 % allowed." in result.out
     assert "vanilla falls below greedy" in result.out
+
+
+def test_a_cost_model_whose_crossing_is_elsewhere_fails(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    far = ModelComparison("a machine", [], [Crossing("p", "d", 1, None, (1, 2))])
+    near = replace(far, crossings=[Crossing("p", "d", 2, None, (1, 2))])
+    monkeypatch.setattr(ModelComparison, "mean_error", 0.0)
+    monkeypatch.setattr(Benchmark, "run", lambda self: None)
+    monkeypatch.setattr(benching, "_calibrate", lambda benchmark, args: None)
+    monkeypatch.setattr(benching, "_cost_model", lambda state: None)
+    for comparison, code in ((far, 1), (near, 0)):
+        monkeypatch.setattr(benching, "compare_with_model", lambda results, model, found=comparison: found)
+        result = run(*SMALL, *DRAFTS, "--no-transformers", "--compare-model")
+        assert result.code == code
+        assert ("NOT within one tested batch size of each other" in result.out) == bool(code)
 
 
 # --- bad input -----------------------------------------------------------------------------------------------------

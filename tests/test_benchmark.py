@@ -15,7 +15,7 @@ import pytest
 from emssd import benchmark as benchmark_module
 from emssd.bench_figure import draw_figure
 from emssd.bench_inputs import named_prompts
-from emssd.bench_model import LARGEST_MEAN_ERROR, Crossing, compare_with_model
+from emssd.bench_model import LARGEST_MEAN_ERROR, Crossing, ModelComparison, ModelPoint, compare_with_model
 from emssd.bench_plan import GREEDY, BenchPlan, Entry, PromptSet
 from emssd.bench_reporting import bench_markdown, bench_table, crossing_lines, difference_lines, model_table
 from emssd.bench_results import BenchResults, Spread
@@ -488,7 +488,8 @@ def test_modelled_speed_ups_come_from_the_counts_of_the_same_runs() -> None:
     measured = [2.5, 2.5, 1.2, 2.0, 1 / 1.1, 2.0]
     errors = [abs(2.5 / value - 1) for value in measured]
     assert comparison.mean_error == pytest.approx(sum(errors) / 6)
-    assert comparison.passed == (comparison.mean_error <= LARGEST_MEAN_ERROR)
+    assert comparison.is_near == (comparison.mean_error <= LARGEST_MEAN_ERROR)
+    assert not comparison.is_near
     assert not comparison.passed
     assert comparison.crossings == [Crossing("copy-rich", "prompt-lookup", 4, None, (1, 2, 4))]
     assert comparison.crossings[0].agrees  # "never" is one size beyond the largest
@@ -513,6 +514,18 @@ def test_a_right_model_passes() -> None:
 )
 def test_crossings_agree_within_one_tested_size(measured: int | None, modelled: int | None, agrees: bool) -> None:
     assert Crossing("p", "d", measured, modelled, (1, 2, 4, 8)).agrees == agrees
+
+
+def test_a_small_mean_error_does_not_pass_where_the_crossings_disagree() -> None:
+    right = ModelComparison("a machine", [], [Crossing("p", "d", 2, 4, (1, 2, 4))])
+    point = ModelPoint("p", 2, Entry("vanilla", "d"), 1.0, 1.1, 1.0, 1.0)
+    for crossings, passed in (([], True), (right.crossings, True), ([Crossing("p", "d", 1, 4, (1, 2, 4))], False)):
+        comparison = replace(right, points=[point], crossings=crossings)
+        assert comparison.is_near
+        assert comparison.passed == comparison.to_dict()["passed"] == passed
+        assert ("The cost model DOES NOT AGREE" in model_table(comparison)) != passed
+        assert "10.0 %, within the 15 % allowed" in model_table(comparison)
+    assert not replace(right, points=[]).passed
 
 
 def test_real_runs_can_be_modelled(measured: Benchmark) -> None:
