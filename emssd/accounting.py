@@ -141,4 +141,4 @@ def kv_bytes_per_slot(model: Mapping[str, Any]) -> int:
     The size of a number is read from `dtype`; a type whose name has no number of bits counts as 4 bytes.
     """
     shape = ModelShape.from_trace(model)
-    return shape.layers * shape.kv_heads * (shape.head_dim + shape.value_head_dim) * shape.bytes_per_value
+    return shape.layers * shape.slot_values * shape.bytes_per_value

@@ -125,7 +125,7 @@ class Hardware:
 
 def kv_slot_bytes(shape: ModelShape, dtype: str) -> int:
     """Bytes of keys and values of one slot in all layers together."""
-    return shape.layers * shape.kv_heads * (shape.head_dim + shape.value_head_dim) * dtype_bytes(dtype)
+    return shape.layers * shape.slot_values * dtype_bytes(dtype)
 
 
 def memory_needed(shape: ModelShape, dtype: str, slots: float = 0) -> float:

@@ -21,6 +21,8 @@ class ModelShape:
         measured_linear_weights, measured_head_weights: counted on the model's modules, for one fed row: linear layers
             without the LM head, and the LM head; 0 where only sizes are known.
         measured_expert_weights: of one expert, in all layers together; 0 where it is not known.
+        latent_width: values that a slot of a layer holds where keys and values are cached as one compressed vector;
+            0: keys and values of every head.
     """
 
     parameters: int
@@ -42,6 +44,7 @@ class ModelShape:
     measured_linear_weights: int = 0
     measured_head_weights: int = 0
     measured_expert_weights: int = 0
+    latent_width: int = 0
 
     @classmethod
     def from_trace(cls, model: Mapping[str, Any]) -> ModelShape:
@@ -74,7 +77,13 @@ class ModelShape:
             measured_linear_weights=count("linear_weights_per_row", 0),
             measured_head_weights=count("head_weights", 0),
             measured_expert_weights=count("expert_weights", 0),
+            latent_width=count("latent_width", 0),
         )
+
+    @property
+    def slot_values(self) -> int:
+        """Values that one slot of one layer holds: keys and values of its heads, or one compressed vector."""
+        return self.latent_width or self.kv_heads * (self.head_dim + self.value_head_dim)
 
     @property
     def attention_weights(self) -> int:

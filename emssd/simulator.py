@@ -179,7 +179,18 @@ def _model(shape: ModelShape, name: str) -> dict[str, Any]:
         "pad_token_id": 0,
         **({"experts": shape.experts, "experts_per_token": shape.experts_per_token} if shape.experts else {}),
         **({"context_length": shape.positions} if shape.positions else {}),
+        **{name: value for name, value in _weights(shape).items() if value},
         **_windows(shape),
+    }
+
+
+def _weights(shape: ModelShape) -> dict[str, int]:
+    """What sizes alone do not say; 0 where they do."""
+    return {
+        "linear_weights_per_row": shape.measured_linear_weights,
+        "head_weights": shape.measured_head_weights,
+        "expert_weights": shape.measured_expert_weights,
+        "latent_width": shape.latent_width,
     }
 
 

@@ -79,7 +79,7 @@ def step_work(shape: ModelShape, plan: StepPlan, account: StepAccount) -> StepWo
     """
     scans = _scans(shape, plan)
     each_query = 2 * shape.heads * (shape.head_dim + shape.value_head_dim)  # FLOPs per slot and layer
-    slot_bytes = shape.kv_heads * (shape.head_dim + shape.value_head_dim) * shape.bytes_per_value  # per layer
+    slot_bytes = shape.slot_values * shape.bytes_per_value  # per layer
     forms = {"causal": "per_token", "rectangular": "rectangular"}
     heads = _head_rows(plan, account)
     real = sum(row.num_real for row in plan.live)

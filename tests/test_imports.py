@@ -48,6 +48,8 @@ ORDER = [
     "cells",
     "hardware",
     "cost_model",
+    "model_weights",
+    "model_config",
     "model_presets",
     "acceptance",
     "run_counts",
