@@ -115,7 +115,7 @@ def _footer(results: BenchResults) -> list[str]:
         "differ; speed-ups are",
         "paired by repeat, same prompts, prefill excluded. tokens/s counts decode tokens; total seconds include "
         "recording.",
-        f"{place['cpu']}, {place['device']}, {place['dtype']}, {plural(place['threads'], 'thread')}, "
+        f"{place['cpu']}, {place['device']}, {place['dtype']}, {plural(place['threads'], 'thread')},",
         f"torch {place['torch']}, transformers {place['transformers']}"
         + (f", load average {load[0]:.1f} at the start." if load else "."),
     ]

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -15,7 +16,9 @@ from typing import Any
 
 from emssd.cost_model import StepCounts
 from emssd.errors import ConfigError, shown
-from emssd.trace import write_text_atomically
+
+if sys.platform != "win32":
+    import fcntl
 
 VERSION = 1
 FILE_NAME = "measurements.jsonl"
@@ -36,11 +39,13 @@ class BenchState:
         header: version, settings and environment.
         path: the file; None keeps nothing on disk.
         records: in the order in which they were made.
+        lock: descriptor of the file that keeps other processes from it until `close`; None where nothing is kept.
     """
 
     header: Record
     path: Path | None = None
     records: list[Record] = field(default_factory=list)
+    lock: int | None = None
 
     @classmethod
     def open(
@@ -56,32 +61,46 @@ class BenchState:
             say: hears what was found.
 
         Raises:
-            ConfigError: the folder has other measurements, a damaged file, or cannot be written.
+            ConfigError: the folder has other measurements, a damaged file, is used by another benchmark, or cannot be
+                written.
         """
         header = {"emssd_bench": VERSION, "settings": settings, "environment": environment}
         if folder is None:
             return cls(header)
         path = folder / FILE_NAME
-        if not path.exists():
-            if resume:
-                say(f"There are no measurements in {folder} yet: this is the beginning.")
-            write_text_atomically(path, _line(header))
-            return cls(header, path)
-        if not resume:
-            raise ConfigError(f"{folder} has measurements already: add --resume to go on, or name another folder.")
-        found = read_state(path)
-        _check_same(folder, found.header, header)
+        lock = _locked(path)
+        try:
+            if not os.fstat(lock).st_size:
+                if resume:
+                    say(f"There are no measurements in {folder} yet: this is the beginning.")
+                _append(path, header)
+                return cls(header, path, lock=lock)
+            if not resume:
+                raise ConfigError(f"{folder} has measurements already: add --resume to go on, or name another folder.")
+            found = read_state(path)
+            _check_same(folder, found.header, header)
+        except BaseException:
+            os.close(lock)
+            raise
         repeats = sum(record["kind"] == "repeat" for record in found.records)
         say(f"Going on after {repeats} finished repeat{'' if repeats == 1 else 's'} in {folder}.")
+        found.lock = lock
         return found
 
+    def close(self) -> None:
+        """Let others write to the file. The records stay."""
+        if self.lock is not None:
+            os.close(self.lock)
+            self.lock = None
+
     def add(self, record: Record) -> None:
-        """Keep a record; with a file it is on disk when this returns."""
+        """Keep a record; with a file it is on disk when this returns.
+
+        Raises:
+            ConfigError: it cannot be written.
+        """
         if self.path is not None:
-            with open(self.path, "ab") as file:
-                file.write(_line(record).encode())
-                file.flush()
-                os.fsync(file.fileno())
+            _append(self.path, record)
         self.records.append(record)
 
     def repeats(self, prompts: str, batch: int) -> list[Record]:
@@ -106,8 +125,41 @@ class BenchState:
         return found[-1] if found else None
 
 
-def _line(record: Record) -> str:
-    return json.dumps(record, ensure_ascii=True, allow_nan=False, separators=(",", ":")) + "\n"
+def _locked(path: Path) -> int:
+    """The file, made where it is missing, as a descriptor that locks it where the system has such locks.
+
+    Raises:
+        ConfigError: another process has it, or it cannot be written.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    except OSError as error:
+        raise ConfigError(f"Cannot write {path}: {error.strerror or error}.") from None
+    if sys.platform != "win32":
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise ConfigError(
+                f"Another bench is writing to {path.parent}: wait until it has ended, or name another folder."
+            ) from None
+        except OSError:  # a file system without locks
+            pass
+    return descriptor
+
+
+def _append(path: Path, record: Record) -> None:
+    """Write a record at the file's end. One that is not written whole leaves the file as it was."""
+    line = json.dumps(record, ensure_ascii=True, allow_nan=False, separators=(",", ":")) + "\n"
+    before = path.stat().st_size
+    try:
+        with open(path, "ab") as file:
+            file.write(line.encode())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        os.truncate(path, before)
+        raise ConfigError(f"Cannot write {path}: {error.strerror or error}.") from error
 
 
 def _check_same(folder: Path, theirs: Record, ours: Record) -> None:

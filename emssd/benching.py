@@ -7,6 +7,7 @@ import json
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -64,15 +65,14 @@ def bench_command(args: argparse.Namespace) -> int:
         check_same_tokenizer(lm, draft_lm)
     sets = [_prompt_set(lm, name, prompts, plan, replay, args) for name, prompts in texts.items()]
     environment = bench_environment(lm)
-    state = BenchState.open(folder, plan.to_dict(sets), environment, args.resume, note)
-    _warn_of_load(environment)
-    benchmark = Benchmark(lm, plan, sets, _DrafterMaker(plan, draft_lm, replay), state)
-    _measure(benchmark, args, folder)
-    results = BenchResults.of(state)
-    comparison = compare_with_model(results, _cost_model(state)) if args.compare_model else None
-    if comparison is not None:
-        results = replace(results, model=comparison.to_dict())
-    _write(results, args, folder, figure)
+    with closing(BenchState.open(folder, plan.to_dict(sets), environment, args.resume, note)) as state:
+        _warn_of_load(environment)
+        _measure(Benchmark(lm, plan, sets, _DrafterMaker(plan, draft_lm, replay), state), args, folder)
+        results = BenchResults.of(state)
+        comparison = compare_with_model(results, _cost_model(state)) if args.compare_model else None
+        if comparison is not None:
+            results = replace(results, model=comparison.to_dict())
+        _write(results, args, folder, figure)
     _report(results, comparison, args)
     return DONE if results.passed and (comparison is None or comparison.passed) else FAILED
 

@@ -6,6 +6,7 @@ import csv
 import io
 import json
 from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -227,6 +228,13 @@ class Stop(Exception):
     pass
 
 
+@contextmanager
+def stopped(made: Benchmark) -> Iterator[Benchmark]:
+    """A benchmark whose process lets go of its file at the end."""
+    with closing(made.state):
+        yield made
+
+
 def stop_after(monkeypatch: pytest.MonkeyPatch, runs: int) -> None:
     """Let `runs` runs at full length through, then raise."""
     run, left = Benchmark._run, [runs]
@@ -248,8 +256,8 @@ def test_an_interrupted_benchmark_loses_the_running_repeat_only(
     each = 2 * len(plan.entries(2))
     with monkeypatch.context() as patch:
         stop_after(patch, each + 5)
-        with pytest.raises(Stop):
-            benchmark(plan, tmp_path).run()
+        with stopped(benchmark(plan, tmp_path)) as made, pytest.raises(Stop):
+            made.run()
     kept = read_state(tmp_path / FILE_NAME)
     assert [record["repeat"] for record in kept.repeats("some", 2)] == [0]
     first = kept.repeats("some", 2)[0]
@@ -257,8 +265,8 @@ def test_an_interrupted_benchmark_loses_the_running_repeat_only(
     with monkeypatch.context() as patch:
         stop_after(patch, 2 * each)  # no more than the two repeats that are missing
         patch.setattr(benchmark_module, "plain_generate", None)  # the expected outputs are known
-        made = benchmark(plan, tmp_path, resume=True)
-        made.run()
+        with stopped(benchmark(plan, tmp_path, resume=True)) as made:
+            made.run()
     on_disk = read_state(tmp_path / FILE_NAME)
     assert [record["repeat"] for record in on_disk.repeats("some", 2)] == [0, 1, 2]
     assert on_disk.repeats("some", 2)[0] == first
@@ -267,19 +275,20 @@ def test_an_interrupted_benchmark_loses_the_running_repeat_only(
 
     with monkeypatch.context() as patch:
         stop_after(patch, 0)
-        benchmark(plan, tmp_path, resume=True).run()  # nothing is left to measure
+        with stopped(benchmark(plan, tmp_path, resume=True)) as made:
+            made.run()  # nothing is left to measure
 
 
 def test_a_line_that_was_cut_is_dropped(tmp_path: Path) -> None:
     plan = replace(PLAN, batch_sizes=(2,), methods=("greedy",), repeats=1)
-    made = benchmark(plan, tmp_path)
-    made.run()
+    with stopped(benchmark(plan, tmp_path)) as made:
+        made.run()
     path = tmp_path / FILE_NAME
     whole = path.read_bytes()
     path.write_bytes(whole[:-20])
-    resumed = benchmark(plan, tmp_path, resume=True)
-    assert resumed.state.repeats("some", 2) == []
-    resumed.run()
+    with stopped(benchmark(plan, tmp_path, resume=True)) as resumed:
+        assert resumed.state.repeats("some", 2) == []
+        resumed.run()
     assert len(read_state(path).repeats("some", 2)) == 1
     assert path.read_bytes().count(b"\n") == whole.count(b"\n")
 
@@ -294,7 +303,7 @@ def test_a_line_that_was_cut_is_dropped(tmp_path: Path) -> None:
 )
 def test_changed_settings_are_refused(tmp_path: Path, change: dict[str, Any], words: str) -> None:
     plan = replace(PLAN, batch_sizes=(2,))
-    benchmark(plan, tmp_path)
+    benchmark(plan, tmp_path).state.close()
     before = (tmp_path / FILE_NAME).read_bytes()
     with pytest.raises(ConfigError, match=words):
         benchmark(replace(plan, **change), tmp_path, resume=True)
@@ -304,17 +313,50 @@ def test_changed_settings_are_refused(tmp_path: Path, change: dict[str, Any], wo
 
 
 def test_other_prompts_and_another_environment_are_refused(tmp_path: Path) -> None:
-    made = benchmark(PLAN, tmp_path)
+    with stopped(benchmark(PLAN, tmp_path)) as made:
+        pass
     settings, place = made.state.header["settings"], made.state.header["environment"]
 
     def resume(settings: dict[str, Any], place: dict[str, Any]) -> BenchState:
-        return BenchState.open(tmp_path, settings, place, True, lambda text: None)
+        with closing(BenchState.open(tmp_path, settings, place, True, lambda text: None)) as state:
+            return state
 
     assert resume(settings, {**place, "load_average": [9.0] * 3, "date": "later"}).records == []
     with pytest.raises(ConfigError, match="are of other prompts"):
         resume(PLAN.to_dict([PromptSet("some", [[5]])]), place)
     with pytest.raises(ConfigError, match="threads"):
         resume(settings, {**place, "threads": 99})
+
+
+def test_only_one_benchmark_at_a_time_writes_to_a_folder(tmp_path: Path) -> None:
+    with stopped(benchmark(PLAN, tmp_path)) as made:
+        before = (tmp_path / FILE_NAME).read_bytes()
+        for resume in (True, False):
+            with pytest.raises(ConfigError, match="Another bench is writing to .*: wait until it has ended") as caught:
+                benchmark(PLAN, tmp_path, resume=resume)
+            assert "\n" not in str(caught.value)
+        assert (tmp_path / FILE_NAME).read_bytes() == before
+        assert [path.name for path in tmp_path.iterdir()] == [FILE_NAME]
+        made.state.add({"kind": "calibration", "measured": {}})
+    with stopped(benchmark(PLAN, tmp_path, resume=True)) as after:
+        assert after.state.calibration == {}
+
+
+def test_a_full_disk_is_named_and_what_was_kept_before_stays_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / FILE_NAME
+    with stopped(benchmark(PLAN, tmp_path)) as made, monkeypatch.context() as patch:
+        before = path.read_bytes()
+        patch.setattr("emssd.bench_state.os.fsync", lambda file: (_ for _ in ()).throw(OSError(28, "No space left")))
+        with pytest.raises(ConfigError, match=rf"Cannot write {path}: No space left\."):
+            made.state.add({"kind": "calibration", "measured": {}})
+        assert path.read_bytes() == before
+        assert made.state.calibration is None
+        path.unlink()
+        with pytest.raises(ConfigError, match=rf"Cannot write {path}: No space left\."):
+            benchmark(PLAN, tmp_path)
+    benchmark(PLAN, tmp_path).state.close()  # nothing was begun
 
 
 GOOD = {"emssd_bench": 1, "settings": {}, "environment": {}}
