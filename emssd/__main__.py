@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from emssd.arguments import DEFAULT_NEW_TOKENS, build_parser
-from emssd.errors import EmssdError
+from emssd.errors import EmssdError, Terminated
 
-DONE, FAILED, BAD_INPUT, INTERRUPTED = 0, 1, 2, 130
+DONE, FAILED, BAD_INPUT, INTERRUPTED, TERMINATED = 0, 1, 2, 130, 143
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -22,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: arguments without the program's name; None takes the process's own.
 
     Returns:
-        The exit code: 0 done, 1 a check failed, 2 bad usage or input, 130 interrupted.
+        The exit code: 0 done, 1 a check failed, 2 bad usage or input, 130 interrupted, 143 terminated.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
@@ -49,6 +49,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise
         _complain("check failed", error)
         return FAILED
+    except Terminated:
+        _complain("terminated", "stopped before the end.")
+        return TERMINATED
     except KeyboardInterrupt:
         _complain("interrupted", "stopped before the end.")
         return INTERRUPTED

@@ -23,7 +23,10 @@ Start here:
   python -m emssd generate --prompt "The capital of France is"
   python -m emssd compare --batch-size 4 --max-new-tokens 32
 """
-EPILOG = "Exit codes: 0 done, 1 a check failed (for example outputs differ), 2 bad usage or input, 130 interrupted."
+EPILOG = (
+    "Exit codes: 0 done, 1 a check failed (for example outputs differ), 2 bad usage or input, 130 interrupted, "
+    "143 terminated."
+)
 
 
 class Parser(argparse.ArgumentParser):

@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import signal
 import sys
-from collections.abc import Sequence
-from contextlib import closing
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from emssd.acceptance_replay import AcceptanceReplayDrafter
 from emssd.bench_figure import check_figure, draw_figure
@@ -26,12 +28,12 @@ from emssd.bench_reporting import (
     model_table,
 )
 from emssd.bench_results import BenchResults
-from emssd.bench_state import BenchState
+from emssd.bench_state import BenchState, read_state
 from emssd.benchmark import Benchmark, bench_environment
 from emssd.calibrating import calibrate_with_bar
 from emssd.cost_model import CostModel
 from emssd.drafting import Drafter, DraftModelDrafter, PromptLookupDrafter, check_same_tokenizer
-from emssd.errors import ConfigError, PromptError
+from emssd.errors import ConfigError, PromptError, Terminated
 from emssd.language_model import LanguageModel
 from emssd.measured_machine import CalibrationError, MeasuredMachine, machine_cost_model, save_calibration
 from emssd.random_weights import load_random_weights
@@ -45,6 +47,24 @@ BUSY = 0.75
 """Load average for each processor above which measurements are said to be noisy."""
 
 
+@contextmanager
+def ends_on_sigterm() -> Iterator[None]:
+    """SIGTERM raises `Terminated` in the block; a thread beside the main one cannot be reached by it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, frame: object) -> NoReturn:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@ends_on_sigterm()
 def bench_command(args: argparse.Namespace) -> int:
     """Measure methods, batch sizes and drafters; 1 where outputs differ or the cost model does not agree."""
     plan, replay = read_plan(args)
@@ -67,7 +87,7 @@ def bench_command(args: argparse.Namespace) -> int:
     environment = bench_environment(lm)
     with closing(BenchState.open(folder, plan.to_dict(sets), environment, args.resume, note)) as state:
         _warn_of_load(environment)
-        _measure(Benchmark(lm, plan, sets, _DrafterMaker(plan, draft_lm, replay), state), args, folder)
+        _measure(Benchmark(lm, plan, sets, _DrafterMaker(plan, draft_lm, replay), state), args)
         results = BenchResults.of(state)
         comparison = compare_with_model(results, _cost_model(state)) if args.compare_model else None
         if comparison is not None:
@@ -199,14 +219,33 @@ class _DrafterMaker:
         return PromptLookupDrafter(self.plan.ngram_size, source)
 
 
-def _measure(benchmark: Benchmark, args: argparse.Namespace, folder: Path | None) -> None:
+def _measure(benchmark: Benchmark, args: argparse.Namespace) -> None:
     """Calibrate where asked to, and measure what is missing."""
     benchmark.check()
-    plan, state = benchmark.plan, benchmark.state
-    if args.compare_model and state.calibration is None:
-        _calibrate(benchmark, args)
+    try:
+        if args.compare_model and benchmark.state.calibration is None:
+            _calibrate(benchmark, args)
+        _run_with_bar(benchmark, args.quiet)
+    except KeyboardInterrupt:
+        note(_kept(benchmark.state.path))
+        raise
+
+
+def _kept(path: Path | None) -> str:
+    """What an interrupted benchmark has left, by its file: a record may be written and not yet counted."""
+    if path is None:
+        return "Nothing was kept: with --out DIR an interrupted bench can go on."
+    kept = sum(record["kind"] == "repeat" for record in read_state(path).records)
+    return (
+        f"{plural(kept, 'finished repeat')} {'is' if kept == 1 else 'are'} kept in {path.parent}: "
+        "the same command with --resume goes on."
+    )
+
+
+def _run_with_bar(benchmark: Benchmark, quiet: bool) -> None:
+    plan = benchmark.plan
     tokens = sum(plan.tokens(prompts) for prompts in benchmark.sets)
-    bar = progress_bar(tokens, args.quiet, done=_tokens_done(benchmark))
+    bar = progress_bar(tokens, quiet, done=_tokens_done(benchmark))
 
     def progress(what: str, tokens: int) -> None:
         bar.set_description(what, refresh=False)
@@ -215,15 +254,6 @@ def _measure(benchmark: Benchmark, args: argparse.Namespace, folder: Path | None
     benchmark.progress = progress
     try:
         benchmark.run()
-    except KeyboardInterrupt:
-        kept = sum(record["kind"] == "repeat" for record in state.records)
-        note(
-            "Nothing was kept: with --out DIR an interrupted bench can go on."
-            if folder is None
-            else f"{plural(kept, 'finished repeat')} {'is' if kept == 1 else 'are'} kept in {folder}: "
-            "the same command with --resume goes on."
-        )
-        raise
     finally:
         bar.close()
 

@@ -21,6 +21,10 @@ class UnsupportedModelError(EmssdError):
     """The model cannot be decoded correctly through our attention function."""
 
 
+class Terminated(KeyboardInterrupt):
+    """The system asked the process to end (SIGTERM); what is kept on an interruption is kept."""
+
+
 def shown(value: object) -> str:
     """A bad value as a message shows it: on one line, and short whatever it is."""
     try:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -169,6 +172,35 @@ def test_control_c_without_a_folder_says_that_nothing_was_kept(run: Run, monkeyp
     result = run(*SMALL, *FEW)
     assert result.code == 130
     assert "Nothing was kept: with --out DIR" in result.err
+
+
+def test_sigterm_keeps_what_is_finished_and_frees_the_folder(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    settings = [*SMALL, *DRAFTS, *FEW, "--prompts", "copy-poor", "--num-prompts", "1", "--out", str(out)]
+    settings[settings.index("--repeats") + 1] = "1000"
+    command = [sys.executable, "-m", "emssd", "bench", *settings]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        while not (out / FILE_NAME).exists() or b'"repeat"' not in (out / FILE_NAME).read_bytes():
+            assert process.poll() is None, process.stderr
+            time.sleep(0.05)
+        second = subprocess.run([*command, "--resume"], capture_output=True, text=True, check=False)
+        process.send_signal(signal.SIGTERM)
+        printed, said = process.communicate(timeout=60)
+    refused(Result(second.returncode, second.stdout, second.stderr), "Another bench is writing to")
+    assert (process.returncode, printed) == (143, "")
+    kept = sum(record["kind"] == "repeat" for record in read_state(out / FILE_NAME).records)
+    assert f"kept in {out}: the same command with --resume goes on." in said
+    assert f"{kept} finished repeat" in said
+    assert said.endswith("emssd: terminated: stopped before the end.\n")
+
+
+def test_sigterm_is_left_as_it_was(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(Benchmark, "run", lambda self: os.kill(os.getpid(), signal.SIGTERM))
+    result = run(*SMALL, *FEW)
+    assert (result.code, result.out) == (143, "")
+    assert "Nothing was kept" in result.err
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 def test_resuming_nothing_is_a_beginning(run: Run, tmp_path: Path) -> None:

@@ -332,7 +332,7 @@ def test_only_one_benchmark_at_a_time_writes_to_a_folder(tmp_path: Path) -> None
     with stopped(benchmark(PLAN, tmp_path)) as made:
         before = (tmp_path / FILE_NAME).read_bytes()
         for resume in (True, False):
-            with pytest.raises(ConfigError, match="Another bench is writing to .*: wait until it has ended") as caught:
+            with pytest.raises(ConfigError, match=r"Another bench is writing to .*: wait until it has ended") as caught:
                 benchmark(PLAN, tmp_path, resume=resume)
             assert "\n" not in str(caught.value)
         assert (tmp_path / FILE_NAME).read_bytes() == before
