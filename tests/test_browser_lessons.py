@@ -83,7 +83,7 @@ def test_text_and_player_are_in_sight_together_in_every_lesson(browser, server):
         for number, lesson in LESSONS.items():
             if number > 1:
                 page.get_by_role("link", name=f"Lesson {number}", exact=True).click()
-                wait_until(lambda number=number: at(page, f"{number}/question/1"))
+                wait_until(lambda number=number: key(page).startswith(f"{number}/question/1"))
             for screen in ("predict", "idea"):
                 place = f"{number}/{screen}/1"
                 page.get_by_role("radio", name=screen.capitalize()).click()
@@ -122,6 +122,7 @@ def test_covered_cells_tell_nothing_until_the_question_is_answered(browser, serv
     assert asked.hide == (("right", 1),)
     with learning(browser, server, 6) as page:
         serial = player(page).evaluate("root => root.player.serial")
+        assert player(page).evaluate(COVERED)[1] == [[1, [3, 14]]]  # covered on the screen before, too
         forward(page)
         wait_until(lambda: at(page, "6/predict/1"))
         tint = CHROME["brand-tint"][0]
@@ -155,6 +156,15 @@ def test_covered_cells_tell_nothing_until_the_question_is_answered(browser, serv
         assert player(page).evaluate(COVERED) == [[], []]
         assert page.get_by_test_id("live").text_content().startswith("Right.")
         assert page.locator(".mark").count() > 0
+        body = page.locator(".st-key-lesson_body")
+        assert body.locator(".l-verdict").is_visible()
+        page.set_viewport_size({"width": 1024, "height": 768})
+        page.get_by_role("radio", name="Idea").click()
+        wait_until(lambda: at(page, "6/idea/1"))
+        body.evaluate("body => body.scrollTo(0, body.scrollHeight)")
+        assert body.evaluate("body => body.scrollTop") > 0
+        page.get_by_role("radio", name="Code").click()
+        wait_until(lambda: body.evaluate("body => body.scrollTop") == 0)
 
 
 def played() -> Iterator[tuple[int, int, Target, Target]]:

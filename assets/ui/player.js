@@ -94,6 +94,7 @@ class Player {
     this.lesson?.build();
     this.setClock(this.panes.length > 1 ? this.clock : "step", !!(before || back));
     this.lesson?.fit();
+    if (before) this.lesson?.scrollText();
   }
 
   startAt({ step = 0, sub = "commit", pin = null, pane = 0 }) {

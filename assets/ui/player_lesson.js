@@ -2,6 +2,7 @@
 // until their question is answered. The page says in data.lesson: {key, reveals, asks, hide: [[pane, row]], says}.
 
 const LESSON_TOP = 58, TIGHT = 760;
+const TEXT_MS = 80; // until the page has drawn the text of the same run
 const COVER_MORE = 3; // slots, so that the number of covered cells tells nothing
 // How much is seen at once, the best first: which sections, and what is left out (classes of the style sheet).
 const SMALL_LEVELS = [[0, ""], [1, ""], [1, "slim"], [1, "slim brief"]];
@@ -27,9 +28,13 @@ class Lesson {
   take(before) {
     const { player, told } = this;
     if (before?.key === told.key) {
-      if (told.says && told.says !== before.says) player.tell(told.says);
+      if (told.says && told.says !== before.says) {
+        player.tell(told.says);
+        this.scrollText();
+      }
       return player.refresh();
     }
+    this.scrollText();
     player.pause();
     const plays = !!told.reveals && told.reveals === before?.key, { step, sub, pin } = player;
     player.startAt(player.data.start || {});
@@ -40,6 +45,17 @@ class Lesson {
     this.fit();
     if (told.says) player.tell(told.says);
     if (this.target !== null) player.play();
+  }
+
+  // A new screen of text begins at its top; a result is brought into sight.
+  scrollText() {
+    const { reveals, says } = this.told;
+    setTimeout(() => {
+      const text = document.querySelector(".st-key-lesson_body"), verdict = text?.querySelector(".l-verdict");
+      if (!reveals && !says) return text?.scrollTo(0, 0);
+      const below = verdict && text.scrollHeight - text.scrollTop > text.clientHeight;
+      if (below) text.scrollTo(0, text.scrollTop + verdict.getBoundingClientRect().top - text.getBoundingClientRect().top - text.clientHeight / 3);
+    }, TEXT_MS);
   }
 
   // From where the question stood to its answer, sub-step by sub-step.

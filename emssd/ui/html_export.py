@@ -138,7 +138,8 @@ def _facts(data: dict[str, Any]) -> str:
     """The header's line: which methods, which model, where times come from, which version."""
     time = data["time"]
     methods = " and ".join(pane["title"] for pane in data["panes"])
-    facts = (methods, data["model"], f"{time['label']}: {time['where']}", f"emssd {__version__}")
+    where = f"{'always ' if time['fixed'] else ''}{time['where']}"
+    facts = (methods, data["model"], f"{time['label']}: {where}", f"emssd {__version__}")
     return " · ".join(escaped(str(fact)) for fact in facts if fact)
 
 

@@ -102,11 +102,15 @@ def _found(number: int) -> dict[str, Any] | None:
 
 def _result(found: dict[str, Any]) -> None:
     passed = bool(found.get("passed"))
+    when = f" Checked {str(found['checked'])[:16].replace('T', ' ')} UTC." if found.get("checked") else ""
     with st.container(key="lesson_passed" if passed else "lesson_failed"):
         if passed:
-            st.html(f'<p class="l-verdict right" data-testid="result">Passed.</p><p>{_escaped(found.get("tried"))}</p>')
+            tried = _escaped(f"{found.get('tried') or ''}{when}")
+            st.html(f'<p class="l-verdict right" data-testid="result">Passed.</p><p>{tried}</p>')
             return
-        st.html(f'<p class="l-verdict wrong" data-testid="result">Not yet.</p><p>{html.escape(_what(found))}</p>')
+        st.html(
+            f'<p class="l-verdict wrong" data-testid="result">Not yet.</p><p>{html.escape(_what(found) + when)}</p>'
+        )
         failure = found.get("failure") or {}
         lines = "".join(
             f"<div><dt>{name}</dt><dd>{_escaped(failure[name])}</dd></div>"

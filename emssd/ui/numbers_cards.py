@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from emssd.config import METHOD_TITLES
-from emssd.machines import machines
 from emssd.ui.numbers_bench import measured_card
 from emssd.ui.numbers_card import head, plot
 from emssd.ui.numbers_cells import cells_button
 from emssd.ui.numbers_controls import batch_control, picture_control
 from emssd.ui.numbers_model import (
+    MAIN,
     TAKEN_APART,
     Curves,
     StepParts,
@@ -31,9 +31,11 @@ from emssd.ui.numbers_model import (
 from emssd.ui.numbers_settings import BATCHES, Settings, dtype_of
 from emssd.ui.numbers_table import speed_up_table, step_table
 from emssd.ui.numbers_words import (
+    SLOTS_NOTES,
     TABLE_NOTE,
     WHY,
     ablation_words,
+    attention_words,
     below,
     best_answer,
     falls_answer,
@@ -82,7 +84,7 @@ def _speed_ups(settings: Settings, found: Curves, points: dict[str, dict[int, fl
     """The main chart; returns where the answers go."""
     from emssd.ui import numbers_charts
 
-    where = f"{model_title(settings.model)} with prompt lookup on {machines()[settings.hardware].title}"
+    where = f"{model_title(settings.model)} with prompt lookup on {settings.machine.title}"
     head("Speed-up over greedy by batch size", f"same prompts, decode time, prefill excluded; {where}")
     lines = {name: found.lines[name] for name in shown_methods(settings)}
     apply = settings.kernel == "per_token"
@@ -116,11 +118,12 @@ def _answers(settings: Settings, found: Curves) -> None:
 def _slots(settings: Settings, parts: dict[str, StepParts], dark: bool) -> None:
     from emssd.ui import numbers_charts
 
-    note = "thousand KV slots per step, modelled; padding by kind, never one number"
-    head(f"What attention reads, batch {settings.batch}", note)
+    note = SLOTS_NOTES[settings.kernel]
+    head(f"What attention reads, batch {settings.batch}", f"{note}; padding by kind, never one number")
     amounts = {name: part.slots for name, part in parts.items()}
     ends = {name: f"{part.attention_ms:.3g} ms" for name, part in parts.items()}
-    plot(numbers_charts.kinds(amounts, SLOT_WORDS, ends, "Thousand KV slots per step", 1000, dark=dark), "slots")
+    unit = "Thousand KV slots per step and layer"
+    plot(numbers_charts.kinds(amounts, SLOT_WORDS, ends, unit, 1000, dark=dark), "slots")
     st.html(f'<p class="note">{TABLE_NOTE}</p>')
     with st.container(horizontal=True, vertical_alignment="center", key="numbers_table_note"):
         with st.popover("Why they may differ", type="tertiary", key="numbers_why"):
@@ -144,18 +147,19 @@ def _roofline(settings: Settings, parts: dict[str, StepParts], dark: bool) -> No
     from emssd.ui.numbers_roofline import ATTENTION, Work, roofline
 
     head(f"Roofline, batch {settings.batch}", "TFLOP/s against arithmetic intensity; upper bounds for one step")
-    machine = machines()[settings.hardware]
+    machine = settings.machine
     rows = {"greedy": float(settings.batch), "vanilla": parts["vanilla"].fed, "ems-sd": parts["ems-sd"].fed}
     each = attention_intensity(settings, "ems-sd")
     kernel = "per-token kernel" if settings.kernel == "per_token" else "varlen"
     works = [Work(f"attention, {kernel}: {each:.3g}", ATTENTION, each)]
     for name, fed in rows.items():
         title = METHOD_TITLES[name] if name == "ems-sd" else METHOD_TITLES[name].lower()
-        works.append(
-            Work(f"{title}, {fed:.0f} {'row' if round(fed) == 1 else 'rows'}", name, dense_intensity(settings, fed))
-        )
+        label = f"dense, {title}: {fed:.0f} {'row' if round(fed) == 1 else 'rows'}"
+        works.append(Work(label, name, dense_intensity(settings, fed)))
     works.sort(key=lambda work: work.intensity)
     plot(roofline(works, machine.flops(dtype_of(machine)), machine.bandwidth, dark), "roofline")
+    times = {name: (parts[name].attention_ms, parts[name].step_ms) for name in MAIN[::-1]}
+    st.html(f'<p class="note">{html.escape(attention_words(times))}</p>')
 
 
 def _table(heads: list[str], rows: list[list[str]]) -> str:

@@ -9,8 +9,7 @@ from dataclasses import asdict, replace
 import streamlit as st
 
 from emssd.expected_speeds import LONGEST_DRAFT
-from emssd.machines import THIS_MACHINE, machines
-from emssd.model_presets import MODELS
+from emssd.machines import PAPER, THIS_MACHINE, machines
 from emssd.ui.numbers_settings import (
     BATCHES,
     FREE_ROW,
@@ -23,7 +22,9 @@ from emssd.ui.numbers_settings import (
     cost_range,
     default_settings,
     dtype_of,
-    is_papers,
+    least_cost,
+    machine_of,
+    models_for,
     start_costs,
 )
 from emssd.ui.numbers_words import figures, model_title
@@ -35,6 +36,8 @@ KERNEL_NOTES = {
 }
 SPREAD_NOTE = "Equal prompts: input padding dominates. Spread prompts: prompt padding does."
 DRAFTS_NOTE = "Found: by a row in a step. Accepted: of drafts behind accepted ones."
+FITTED_NOTE = "Fitted to the paper’s table; no GPU is named there."
+ONE_MODEL_NOTE = "Other models: choose other hardware."
 DATA_SHEET_NOTE = "From the data sheet; kernel starts and the loop’s own work are assumed."
 MEASURED_NOTE = "From rates measured here with large products; real layers are slower."
 COST_LABELS = {
@@ -69,6 +72,9 @@ def get() -> Settings:
 def _derive() -> None:
     """Another machine or model brings its own costs; drafts and prompts stay."""
     now = get()
+    known = models_for(now.hardware)
+    now = replace(now, model=now.model if now.model in known else known[0])
+    st.session_state[_key("model")] = now.model
     for name, value in asdict(start_costs(now.hardware, now.model, now.labels)).items():
         st.session_state[_key(name)] = value
 
@@ -94,17 +100,17 @@ def controls(save: Callable[[Settings], None]) -> Settings:
     _heading("Drafts")
     _slider("hit", "Draft found", 0.0, 100.0, 0.1, "%")
     _slider("token", "Each draft accepted", 0.0, 100.0, 0.1, "%")
-    _slider("length", "Draft length", 1, LONGEST_DRAFT, 1, "")
+    _slider("length", "Draft length", 1, LONGEST_DRAFT, 1, "tokens")
     _note(DRAFTS_NOTE)
     _heading("Prompts")
-    _slider("mean", "Mean length", 1, LONGEST_PROMPT, 1, "")
-    _slider("spread", "Spread", 0, WIDEST_SPREAD, 1, "")
+    _slider("mean", "Mean length", 1, LONGEST_PROMPT, 1, "tokens")
+    _slider("spread", "Spread (sd)", 0, WIDEST_SPREAD, 1, "tokens")
     _note(SPREAD_NOTE)
-    if is_papers(hardware, model):
+    if hardware == PAPER:
         _heading("Paper’s ablation rows")
         _segments("Paper’s ablation rows", "labels", LABELS)
     with st.container(horizontal=True, key="numbers_buttons"):
-        words = "Reset to fit" if is_papers(hardware, model) else "Reset"
+        words = "Reset to fit" if hardware == PAPER else "Reset"
         st.button(words, on_click=_reset, key="numbers_reset")
         settings = get()
         save(settings)
@@ -119,9 +125,11 @@ def _machine() -> tuple[str, str]:
         "Hardware", list(machines()), 0, title, _key("hardware"), on_change=_derive, label_visibility="collapsed"
     )
     model = st.selectbox(
-        "Model", list(MODELS), 0, model_title, _key("model"), on_change=_derive, label_visibility="collapsed"
+        "Model", models_for(hardware), 0, model_title, _key("model"), on_change=_derive, label_visibility="collapsed"
     )
-    machine = machines()[hardware]
+    if hardware == PAPER:
+        _note(ONE_MODEL_NOTE)
+    machine = machine_of(hardware, get().labels)
     _note(f"{figures(machine)}, {model_title(model)} {dtype_of(machine)}")
     _note(machine.source, "source")
     return hardware, model
@@ -132,9 +140,9 @@ def _costs(hardware: str, model: str) -> None:
     for name, (label, unit) in COST_LABELS.items():
         end, step = cost_range(starts[name], FREE_ROW)
         st.session_state[_key(name)] = min(float(st.session_state[_key(name)]), end)
-        _slider(name, label, 0.0, end, step, unit)
-    if is_papers(hardware, model):
-        _note("Fitted to the paper’s table; it names no GPU, an A100 is a guess.")
+        _slider(name, label, least_cost(name, starts[name]), end, step, unit)
+    if hardware == PAPER:
+        _note(FITTED_NOTE)
     else:
         _note(MEASURED_NOTE if hardware == THIS_MACHINE else DATA_SHEET_NOTE)
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from emssd.expected_speeds import LONGEST_DRAFT
-from emssd.machines import machines
+from emssd.machines import PAPER, machines
 from emssd.model_presets import MODELS
 from emssd.ui.link import quoted
 from emssd.ui.numbers_settings import (
@@ -21,6 +21,8 @@ from emssd.ui.numbers_settings import (
     Settings,
     cost_range,
     default_settings,
+    least_cost,
+    models_for,
 )
 
 CHOICES: dict[str, Collection[str]] = {"model": MODELS, "kernel": KERNELS, "labels": LABELS}
@@ -56,9 +58,11 @@ def read_link(query: Mapping[str, str]) -> tuple[Settings, list[str]]:
     start = default_settings()
     choices = {"hardware": machines(), **CHOICES}
     chosen = {name: _choice(query, name, known, getattr(start, name), notices) for name, known in choices.items()}
+    if chosen["model"] not in models_for(chosen["hardware"]):
+        chosen["model"] = _other_model(chosen["model"], notices)
     start = replace(default_settings(chosen["hardware"], chosen["model"], chosen["labels"]), kernel=chosen["kernel"])
     costs = {
-        name: _number(query, name, 0, cost_range(value)[0], value, notices)
+        name: _number(query, name, least_cost(name, value), cost_range(value)[0], value, notices)
         for name, value in asdict(start.costs).items()
     }
     hit, token = (_number(query, name, 0, 100, getattr(start, name), notices) for name in ("hit", "token"))
@@ -78,6 +82,16 @@ def _choice(query: Mapping[str, str], name: str, known: Collection[str], default
         return value or default
     notices.append(f"The address asks for {name} {quoted(value)}, which does not exist: {default} is shown.")
     return default
+
+
+def _other_model(model: str, notices: list[str]) -> str:
+    """The paper's model, for another one on the paper's GPU."""
+    (shown,) = models_for(PAPER)
+    notices.append(
+        f"The address asks for model {quoted(model)}, but costs of the paper’s GPU are known for {shown} only: name "
+        "other hardware, too."
+    )
+    return shown
 
 
 def _number(

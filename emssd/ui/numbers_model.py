@@ -10,7 +10,6 @@ from emssd.acceptance import Acceptance
 from emssd.expectation import ExpectedRun, expected_runs
 from emssd.expected_speeds import best_lengths, falls_below, runs_of
 from emssd.hardware import dtype_bytes
-from emssd.machines import machines
 from emssd.model_presets import MODELS
 from emssd.paper import LABELS as FITTED
 from emssd.paper import PUBLISHED
@@ -72,13 +71,15 @@ def shown_methods(settings: Settings) -> tuple[str, ...]:
     return MAIN if settings.labels == "hidden" else TAKEN_APART
 
 
-def fit_errors(lines: Mapping[str, Mapping[int, float]], points: Mapping[str, Mapping[int, float]]) -> dict[int, float]:
-    """Batch size -> mean absolute relative error of the lines at the points."""
+def fit_errors(
+    lines: Mapping[str, Mapping[int, float]], points: Mapping[str, Mapping[int, float]]
+) -> dict[int, list[float]]:
+    """Batch size -> absolute relative errors of the lines at its points."""
     errors: dict[int, list[float]] = {}
     for name, values in points.items():
         for batch, value in values.items():
             errors.setdefault(batch, []).append(abs(lines[name][batch] / value - 1))
-    return {batch: sum(found) / len(found) for batch, found in sorted(errors.items())}
+    return dict(sorted(errors.items()))
 
 
 def best_drafts(settings: Settings) -> dict[str, tuple[int, float]]:
@@ -141,12 +142,12 @@ def step_parts(settings: Settings, method: str) -> StepParts:
 
 def dense_intensity(settings: Settings, rows: float) -> float:
     """FLOPs of the linear layers per byte of their weights when `rows` rows are fed."""
-    return 2 * rows / dtype_bytes(dtype_of(machines()[settings.hardware]))
+    return 2 * rows / dtype_bytes(dtype_of(settings.machine))
 
 
 def attention_intensity(settings: Settings, method: str) -> float:
     """FLOPs of attention per byte of keys and values read: each query's own read, or one read of a row's slots."""
-    shape, size = MODELS[settings.model], dtype_bytes(dtype_of(machines()[settings.hardware]))
+    shape, size = MODELS[settings.model], dtype_bytes(dtype_of(settings.machine))
     single = 2 * shape.heads / (shape.kv_heads * size)
     if settings.kernel == "per_token":
         return single

@@ -1,4 +1,4 @@
-"""Roofline plot of one step: what the hardware allows at best, and where each method's work lies below it."""
+"""Roofline plot of one step: what the hardware allows, and where each method's dense layers and attention lie."""
 
 from __future__ import annotations
 

@@ -8,15 +8,16 @@ from dataclasses import dataclass, replace
 from emssd.acceptance import Acceptance
 from emssd.cost_model import CostModel
 from emssd.hardware import Hardware
-from emssd.machines import machines
+from emssd.machines import PAPER, machines
 from emssd.model_presets import MODELS
 from emssd.paper import LABELS as FITTED
-from emssd.paper import PaperFit, shipped_fits
+from emssd.paper import PaperFit, paper_machine, shipped_fits
 
 KERNELS = {"per_token": "Paper’s kernel", "varlen": "Varlen"}
 LABELS = {"hidden": "Hide", "printed": "As printed", "swapped": "Swapped"}
 BATCHES = (1, 2, 4, 8, 12, 16, 20, 24)
-PAPER_HARDWARE, PAPER_MODEL = "a100-80gb", "opt-6.7b"
+PAPER_MODEL = "opt-6.7b"
+"""The only model that the costs of the paper's GPU are fitted for."""
 LONGEST_PROMPT, WIDEST_SPREAD = 1900, 1000
 DTYPES = ("float16", "bfloat16", "float32")
 """In this order, the first one that the hardware has a rate for."""
@@ -69,8 +70,13 @@ class Settings:
 
     @property
     def is_papers(self) -> bool:
-        """Whether hardware and model are the ones that the paper's numbers are shown for."""
-        return is_papers(self.hardware, self.model)
+        """Whether the machine is the one that the paper's numbers are shown for."""
+        return self.hardware == PAPER
+
+    @property
+    def machine(self) -> Hardware:
+        """The hardware's rates."""
+        return machine_of(self.hardware, self.labels)
 
     @property
     def acceptance(self) -> Acceptance:
@@ -98,9 +104,14 @@ class Settings:
         return base if self.costs.slot == start.slot else replace(base, slot_us=self.costs.slot)
 
 
-def is_papers(hardware: str, model: str) -> bool:
-    """Whether they are those of the paper's numbers; the GPU is a guess that fits them."""
-    return (hardware, model) == (PAPER_HARDWARE, PAPER_MODEL)
+def machine_of(hardware: str, labels: str) -> Hardware:
+    """A machine by name; what is known of the paper's depends on how its ablation rows are named."""
+    return paper_machine(_fitted_labels(labels)) if hardware == PAPER else machines()[hardware]
+
+
+def models_for(hardware: str) -> list[str]:
+    """Models that a machine's costs are known for."""
+    return [PAPER_MODEL] if hardware == PAPER else list(MODELS)
 
 
 def dtype_of(hardware: Hardware) -> str:
@@ -115,9 +126,7 @@ def attainable(intensity: float, peak: float, bandwidth: float) -> float:
 
 def base_model(hardware: str, model: str, labels: str) -> CostModel:
     """Costs before any slider is moved: the paper's fit, or what follows from the data sheet."""
-    if is_papers(hardware, model):
-        return fitted_costs(labels)
-    machine = machines()[hardware]
+    machine = machine_of(hardware, labels)
     return CostModel.for_hardware(machine, MODELS[model], dtype_of(machine))
 
 
@@ -126,13 +135,12 @@ def fitted_acceptance(labels: str) -> Acceptance:
     return _fit(labels).acceptance
 
 
-def fitted_costs(labels: str) -> CostModel:
-    """Costs as fitted to the paper's numbers."""
-    return _fit(labels).cost_model
-
-
 def _fit(labels: str) -> PaperFit:
-    return shipped_fits()[labels if labels in FITTED else FITTED[0]]
+    return shipped_fits()[_fitted_labels(labels)]
+
+
+def _fitted_labels(labels: str) -> str:
+    return labels if labels in FITTED else FITTED[0]
 
 
 def costs_of(model: CostModel) -> Costs:
@@ -160,7 +168,12 @@ def cost_range(start: float, free: float = FREE_ROW) -> tuple[float, float]:
     return rounded(end), rounded(10.0 ** (math.floor(math.log10(start)) - 2))
 
 
-def default_settings(hardware: str = PAPER_HARDWARE, model: str = PAPER_MODEL, labels: str = "hidden") -> Settings:
+def least_cost(name: str, start: float) -> float:
+    """Where a cost slider begins: a step that costs nothing at all has no speed-up, so that "fixed" is never 0."""
+    return cost_range(start)[1] if name == "fixed" else 0.0
+
+
+def default_settings(hardware: str = PAPER, model: str = PAPER_MODEL, labels: str = "hidden") -> Settings:
     """What the page opens with, and what "Reset to fit" restores for a hardware and a model."""
     fit = fitted_acceptance(labels)
     return Settings(

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from emssd.config import METHOD_TITLES
-from emssd.machines import machines
 from emssd.ui.numbers_measured import BenchFile
 from emssd.ui.numbers_model import (
     TAKEN_APART,
@@ -73,7 +72,7 @@ def _step(settings: Settings) -> Iterable[Line]:
     for method in TAKEN_APART:
         parts = step_parts(settings, method)
         for kind, value in parts.slots.items():
-            yield Line("KV slots read per step", method, batch, kind, "slots", value)
+            yield Line("KV slots read per step and layer", method, batch, kind, "slots", value)
         for kind, value in parts.rows.items():
             yield Line("rows fed per step", method, batch, kind, "rows", value)
         yield Line("attention per step", method, batch, "", "ms", parts.attention_ms)
@@ -84,7 +83,7 @@ def _step(settings: Settings) -> Iterable[Line]:
 
 
 def _roof(settings: Settings, method: str, rows: float) -> Iterable[Line]:
-    machine, intensity = machines()[settings.hardware], dense_intensity(settings, rows)
+    machine, intensity = settings.machine, dense_intensity(settings, rows)
     best = attainable(intensity, machine.flops(dtype_of(machine)), machine.bandwidth)
     yield Line("dense intensity", method, settings.batch, "", "FLOP/byte", intensity)
     yield Line("dense layers at best", method, settings.batch, "", "TFLOP/s", best / 1e12)
@@ -129,7 +128,7 @@ def step_table(settings: Settings) -> tuple[list[str], list[list[str]]]:
     parts = {name: step_parts(settings, name) for name in TAKEN_APART}
     heads = ["A mean step", *(METHOD_TITLES[name] for name in parts)]
     rows = [
-        [f"KV slots read, {kind.replace('_', ' ')}", *(f"{part.slots[kind]:,.0f}" for part in parts.values())]
+        [f"KV slots read per layer, {kind.replace('_', ' ')}", *(f"{part.slots[kind]:,.0f}" for part in parts.values())]
         for kind in parts["vanilla"].slots
     ]
     rows += [

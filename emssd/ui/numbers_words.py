@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from emssd.acceptance import MAX_BATCH
 from emssd.config import METHOD_TITLES
+from emssd.expected_speeds import LONGEST_DRAFT
 from emssd.hardware import Hardware, memory_needed
-from emssd.machines import machines
 from emssd.model_presets import MODELS
 from emssd.ui.numbers_settings import KERNELS, Settings, dtype_of
 
 TABLE_NOTE = "The paper’s Table 2 orders the two middle rows the other way from its own caption. Shown here: our model."
+SLOTS_NOTES = {
+    "per_token": "thousand KV slots per step and layer, as often as they are read: two launches count twice. Modelled",
+    "varlen": "thousand KV slots per step and layer, each row’s read once. Modelled",
+}
+"""What the bars of slots count, by kernel."""
 WHY = (
     "Table 2 has a row with only the KV cache unpadded and a row with only the inputs unpadded. As printed, unpadded "
     "inputs gain more; the caption says that the KV cache matters more. Two things can be meant by that: the rows’ "
@@ -39,11 +44,22 @@ def bandwidth(machine: Hardware) -> str:
     )
 
 
-def fit_words(errors: Mapping[int, float]) -> str:
-    """How far the lines are from the paper's points."""
-    worst = max(errors, key=errors.__getitem__)
-    mean = sum(errors.values()) / len(errors)
-    return f"our model, {100 * mean:.2g} % mean error, batch {worst} fits worst ({100 * errors[worst]:.2g} %)"
+def fit_words(errors: Mapping[int, Sequence[float]]) -> str:
+    """How far the lines are from the paper's points, batch by batch."""
+    every = [error for found in errors.values() for error in found]
+    means = {batch: sum(found) / len(found) for batch, found in errors.items()}
+    worst = max(means, key=means.__getitem__)
+    return (
+        f"our model, expected values: {percent(sum(every) / len(every))} mean error at these {len(every)} points, "
+        f"batch {worst} fits worst ({percent(means[worst])})"
+    )
+
+
+def percent(share: float) -> str:
+    """A share as people read it: "3.6 %", "47 %", "over 1000 %"."""
+    if share > 10:
+        return "over 1000 %"
+    return f"{100 * share:.1f} %" if share < 0.0995 else f"{100 * share:.0f} %"
 
 
 def ablation_words(settings: Settings, factors: Mapping[str, float], equal: Mapping[str, float]) -> str:
@@ -88,11 +104,16 @@ def falls_answer(falls: Mapping[str, int | None]) -> str:
 
 def best_answer(settings: Settings, best: Mapping[str, tuple[int, float]]) -> str:
     """The best draft length of each method at the settings' batch."""
-    (length, gain), (other, other_gain) = best["ems-sd"], best["vanilla"]
+    (length, gain), (other, other_gain) = [(drafts(best[name][0]), best[name][1]) for name in ("ems-sd", "vanilla")]
     slower = "" if other_gain >= 1 else ", so not speculating is faster"
     return (
         f"K = {length} at batch {settings.batch}: EMS-SD {gain:.2f}×. Vanilla K = {other}: {other_gain:.2f}×{slower}."
     )
+
+
+def drafts(length: int) -> str:
+    """A best draft length; the longest that is tried may not be the best of all."""
+    return f"{length}+" if length == LONGEST_DRAFT else f"{length}"
 
 
 def varlen_answer(falls: Mapping[str, int | None]) -> str:
@@ -105,19 +126,26 @@ def varlen_answer(falls: Mapping[str, int | None]) -> str:
 def points_words(settings: Settings) -> str:
     """What the points are, or why there are none."""
     if not settings.is_papers:
-        return "no points: the paper’s are for OPT-6.7B, on what may be an A100"
+        return "no points: the paper’s are for OPT-6.7B on its own GPU, which it does not name"
     if settings.kernel != "per_token":
         return "paper’s points, faint: measured with its own kernel"
-    return "paper, Figure 1" if settings.labels == "hidden" else "paper, Figure 1 and Table 2"
+    rows = {"hidden": "", "swapped": " and Table 2 with its ablation rows swapped"}
+    return f"paper, Figure 1{rows.get(settings.labels, ' and Table 2 with its ablation rows as printed')}"
+
+
+def attention_words(times: Mapping[str, tuple[float, float]]) -> str:
+    """What attention takes of each method's (attention, whole step) milliseconds; the roofline shows the rest."""
+    said = [f"{attention:.3g} of {_lower(name)}’s {step:.3g} ms" for name, (attention, step) in times.items()]
+    return f"Each method’s point is its dense layers alone. Attention takes {', '.join(said)} a step."
 
 
 def memory_words(settings: Settings) -> str:
     """A sentence where weights and the padded cache of the batch do not fit into the machine's memory."""
-    machine, acceptance = machines()[settings.hardware], settings.acceptance
+    machine, acceptance = settings.machine, settings.acceptance
     row = acceptance.mean_longest_prompt(settings.batch) + acceptance.output_tokens * (settings.length + 1)
     slots = settings.batch * row
     needed = memory_needed(MODELS[settings.model], dtype_of(machine), slots)
-    if needed <= machine.memory_bytes:
+    if machine.memory_bytes is None or needed <= machine.memory_bytes:
         return ""
     return (
         f"Not vanilla’s batch of {settings.batch}: weights and its cache of {slots / 1000:,.0f} thousand slots need "
@@ -128,7 +156,7 @@ def memory_words(settings: Settings) -> str:
 def headline(settings: Settings) -> str:
     """One line for the folded controls."""
     return (
-        f"{machines()[settings.hardware].title} · {model_title(settings.model)} · {KERNELS[settings.kernel].lower()} · "
+        f"{settings.machine.title} · {model_title(settings.model)} · {KERNELS[settings.kernel].lower()} · "
         f"{settings.hit:g} % found, {settings.token:g} % accepted, K = {settings.length} · "
-        f"prompts {settings.mean} ± {settings.spread}"
+        f"prompts {settings.mean} ± {settings.spread} tokens"
     )

@@ -31,6 +31,7 @@ MAX_STEPS = 500
 MAX_SLOTS = 8192
 MAX_BYTES = 2_000_000
 ID_BYTES = 64
+FIXED = "One fixed cost model for every trace: it does not follow the trace’s own model or machine."
 COUNTERS = (
     "rowsUseful",
     "rowsPad",
@@ -65,12 +66,14 @@ class TimeSource:
         where: the hardware in words.
         help: what the numbers mean, in a sentence or two.
         model: the cost model of modelled time.
+        fixed: the model is the same for every trace, whatever model and machine a trace is of.
     """
 
     kind: Literal["modelled", "measured"]
     where: str
     help: str
     model: CostModel | None = None
+    fixed: bool = False
 
     def step_seconds(self, step: StepTrace) -> float:
         """Seconds of one decode step."""
@@ -79,13 +82,16 @@ class TimeSource:
     @property
     def baseline_words(self) -> str:
         """What stands behind a speed-up."""
-        return f"vs greedy, {'modelled for' if self.kind == 'modelled' else 'measured on'} {self.where}"
+        how = "measured on" if self.kind == "measured" else "always modelled for" if self.fixed else "modelled for"
+        return f"vs greedy, {how} {self.where}"
 
 
 def modelled(model: CostModel = PAPER_FIT) -> TimeSource:
     """Time by a cost model."""
-    source = f" {PAPER_FIT_SOURCE}" if model == PAPER_FIT else ""
-    return TimeSource("modelled", model.name, model.explanation() + source, model)
+    if model != PAPER_FIT:
+        return TimeSource("modelled", model.name, model.explanation(), model)
+    words = f"{FIXED} {model.explanation()} {PAPER_FIT_SOURCE}"
+    return TimeSource("modelled", model.name, words, model, fixed=True)
 
 
 def measured(where: str) -> TimeSource:
@@ -171,7 +177,7 @@ def _frame(
         "group": group,
         "model": visible(str(model.get("name", ""))),
         "bytesPerSlot": kv_bytes_per_slot(model),
-        "time": {"kind": time.kind, "label": label, "where": time.where, "help": time.help},
+        "time": {"kind": time.kind, "label": label, "where": time.where, "help": time.help, "fixed": time.fixed},
         "palette": player_palette(),
         "start": _start(start, panes),
         "link": link,
