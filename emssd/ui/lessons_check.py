@@ -95,9 +95,11 @@ def _attempted(number: int) -> bool:
 
 
 def _found(number: int) -> dict[str, Any] | None:
-    """The newest result: of this session, else the one that the command left."""
+    """The newest result: of this session, else the one that the command left for the same file."""
     found = st.session_state.get("lesson_results", {}).get(number)
-    return found or read_progress()[number].last or None
+    last = read_progress()[number].last
+    same = Path(str(last.get("file"))).resolve() == exercise_file(number).resolve()
+    return found or (last if same else None) or None
 
 
 def _result(found: dict[str, Any]) -> None:
