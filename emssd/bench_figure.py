@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from emssd.errors import ConfigError
 
 FORMATS = ("svg", "png", "pdf")
 INK, BRAND, GREY, ORANGE = "#1F2430", "#4B4ACF", "#6B7280", "#A85400"
+CAPTION_SIZE, WIDTH_OF_A_CHARACTER, POINTS_PER_INCH = 6.5, 0.58, 72
 STYLES: dict[str, tuple[str, str, str, bool]] = {
     "greedy-ragged": ("D", INK, ":", False),
     "vanilla": ("s", GREY, "--", False),
@@ -41,12 +43,13 @@ def check_figure(path: str) -> None:
         ) from None
 
 
-def draw_figure(results: BenchResults, path: Path) -> None:
+def draw_figure(results: BenchResults, path: Path, caption: str) -> None:
     """Write the figure: a column of panels per prompt set, a row per drafter.
 
     Args:
         results: what was measured.
         path: ends in one of `FORMATS`; the same results give the same bytes.
+        caption: written small below the panels, on as many lines as it needs.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -68,6 +71,9 @@ def draw_figure(results: BenchResults, path: Path) -> None:
             line[0].set_ylabel("speed-up over greedy")
         for panel in panels[-1]:
             panel.set_xlabel("batch size")
+        characters = int(figure.get_figwidth() * POINTS_PER_INCH / (CAPTION_SIZE * WIDTH_OF_A_CHARACTER))
+        lines = "\n".join(textwrap.wrap(caption, characters))
+        figure.supxlabel(lines, fontsize=CAPTION_SIZE, color=GREY, parse_math=False)
         handles = {name: each for line in panels for panel in line for each, name in _legend(panel)}
         figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=4, frameon=False)
         try:

@@ -57,6 +57,10 @@ class PromptSet:
         """Rows that decode a prompt which another row has decoded already."""
         return sum(map(len, self.batches(batch_size))) - len(self.prompts)
 
+    def copied(self, batch_size: int) -> int:
+        """Rows, over all batches, whose prompt is also that of an earlier row of their batch."""
+        return sum(len(rows) - len({tuple(self.prompts[row]) for row in rows}) for rows in self.batches(batch_size))
+
     @property
     def digest(self) -> str:
         """The same for the same prompts."""

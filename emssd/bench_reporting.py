@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from emssd.bench_model import LARGEST_MEAN_ERROR, Crossing, ModelComparison
-from emssd.bench_plan import GREEDY, TRANSFORMERS, TRANSFORMERS_LOOKUP, Entry
+from emssd.bench_plan import GREEDY, TRANSFORMERS, TRANSFORMERS_LOOKUP, Entry, PromptSet
 from emssd.bench_results import BenchResults, Point, Spread
 from emssd.comparing import RAGGED_BASELINE
 from emssd.config import BASELINE
@@ -132,7 +132,7 @@ def _footer(results: BenchResults) -> list[str]:
 
 
 def repeated_prompts(results: BenchResults) -> list[str]:
-    """A sentence for each batch size that decodes a prompt more than once."""
+    """Sentences for each batch size that decodes a prompt more than once, or twice in one batch."""
     found = []
     for prompts, about in results.settings["prompts"].items():
         count = about["count"]
@@ -142,7 +142,41 @@ def repeated_prompts(results: BenchResults) -> list[str]:
                 found.append(
                     f"Batch {size}: {plural(count, f'{prompts} prompt')} fill {rows} rows, some of them more than once."
                 )
+            point = results.point(prompts, size, GREEDY)
+            if point is not None and point.copied_rows:
+                found.append(
+                    f"Batch {size}: {point.copied_rows} of {rows} {prompts} rows copy another row of their batch, and "
+                    "copies are never ragged."
+                )
     return found
+
+
+def copies_warning(prompts: PromptSet, batch_sizes: Sequence[int]) -> str | None:
+    """A sentence where batches of a prompt set have a prompt twice; None where none has."""
+    found = [
+        f"{prompts.copied(size)} of {sum(map(len, prompts.batches(size)))} rows at batch {size}"
+        for size in batch_sizes
+        if prompts.copied(size)
+    ]
+    if not found:
+        return None
+    return (
+        f"{prompts.name}: {', '.join(found)} copy another row of their batch, and copies are never ragged, which "
+        "favours vanilla: give as many different prompts as the largest batch has rows."
+    )
+
+
+def figure_caption(results: BenchResults) -> str:
+    """What a figure was measured on, in one line."""
+    place, settings = results.environment, results.settings
+    on_cpu = not str(place["device"]).startswith("cuda")
+    machine = f"{place['cpu']}, {plural(place['threads'], 'thread')}" if on_cpu else place["device_name"]
+    measured = max((len(point.repeats) for point in results.points), default=0)
+    drafter = f"drafter {', '.join(results.drafters)}, K = {settings['num_draft_tokens']}"
+    return (
+        f"{place['model']}, {place['dtype']}; {machine}; {drafter}; up to {settings['max_new_tokens']} new tokens; "
+        f"medians and quartiles of {plural(measured, 'repeat')}"
+    )
 
 
 def crossing_lines(results: BenchResults) -> list[str]:

@@ -50,6 +50,7 @@ class Point:
         greedy, ragged: the same of greedy decoding on the padded and on the ragged cache; [] where not measured.
         vanilla: the same of vanilla with this drafter.
         prefill_seconds: of all prompts once.
+        copied_rows: rows whose prompt is also that of an earlier row of their batch: the two are never ragged.
     """
 
     prompts: str
@@ -60,6 +61,7 @@ class Point:
     ragged: list[Record]
     vanilla: list[Record]
     prefill_seconds: float
+    copied_rows: int = 0
 
     @property
     def details(self) -> Record:
@@ -146,6 +148,7 @@ class Point:
             "speed_up_valid": self.counts,
             "milliseconds_per_step": None if self.step_seconds is None else 1e3 * self.step_seconds,
             "prefill_seconds": self.prefill_seconds,
+            "copied_rows": self.copied_rows,
             **{name: details[name] for name in kept if name in details},
             "near_ties": self.near_ties,
             "differences": self.failures,
@@ -247,7 +250,10 @@ class BenchResults:
         file = io.StringIO()
         write = csv.writer(file, lineterminator="\n")
         spreads = ("tokens_per_second", "seconds", "speed_up", "speed_up_vs_greedy_ragged", "speed_up_vs_vanilla")
-        plain = ("rows", "decode_tokens", "steps", "mean_acceptance_length", "prefill_seconds", "milliseconds_per_step")
+        plain = (
+            *("rows", "copied_rows", "decode_tokens", "steps", "mean_acceptance_length", "prefill_seconds"),
+            "milliseconds_per_step",
+        )
         names = ("prompts", "batch", "method", "drafter")
         parts = ("median", "low", "high")
         write.writerow(
@@ -268,6 +274,7 @@ def _points(prompts: str, batch: int, repeats: Sequence[Record]) -> list[Point]:
         for result in record["results"]:
             found.setdefault(Entry(result["method"], result["drafter"]), []).append(result)
     prefill = statistics.median(record["prefill_seconds"] for record in repeats) if repeats else 0.0
+    copied = max((record.get("copied_rows", 0) for record in repeats), default=0)
     return [
         Point(
             prompts,
@@ -278,6 +285,7 @@ def _points(prompts: str, batch: int, repeats: Sequence[Record]) -> list[Point]:
             ragged=found.get(Entry(RAGGED_BASELINE), []),
             vanilla=found.get(Entry("vanilla", entry.drafter), []),
             prefill_seconds=prefill,
+            copied_rows=copied,
         )
         for entry, records in found.items()
     ]

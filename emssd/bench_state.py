@@ -242,6 +242,8 @@ def _problem(record: Record) -> str | None:
         return None if _is_ids(record.get("outputs")) else "outputs must be lists of token ids"
     if not _is_count(record.get("batch")) or not _is_number(record.get("prefill_seconds")):
         return "batch and prefill_seconds must be numbers"
+    if not _is_count(record.get("copied_rows", 0)):
+        return "copied_rows must be a whole number"
     results = record.get("results")
     if not isinstance(results, list) or not results:
         return "results is missing"

@@ -22,8 +22,10 @@ from emssd.bench_plan import GREEDY, BenchPlan, Entry, PromptSet
 from emssd.bench_reporting import (
     bench_markdown,
     bench_table,
+    copies_warning,
     crossing_lines,
     difference_lines,
+    figure_caption,
     model_lines,
     model_table,
 )
@@ -84,6 +86,9 @@ def bench_command(args: argparse.Namespace) -> int:
     if draft_lm is not None:
         check_same_tokenizer(lm, draft_lm)
     sets = [_prompt_set(lm, name, prompts, plan, replay, args) for name, prompts in texts.items()]
+    for warning in (copies_warning(prompts, plan.batch_sizes) for prompts in sets):
+        if warning:
+            note(f"warning: {warning}")
     environment = bench_environment(lm)
     with closing(BenchState.open(folder, plan.to_dict(sets), environment, args.resume, note)) as state:
         _warn_of_load(environment)
@@ -305,7 +310,7 @@ def _write(results: BenchResults, args: argparse.Namespace, folder: Path | None,
         for name, text in (("results.json", data), ("results.csv", table), ("results.md", markdown)):
             write_text(str(folder / name), text)
     for path in {figure, str(folder / "figure.svg") if folder else None} - {None}:
-        draw_figure(results, Path(str(path)))
+        draw_figure(results, Path(str(path)), figure_caption(results))
 
 
 def _report(results: BenchResults, comparison: ModelComparison | None, args: argparse.Namespace) -> None:

@@ -144,6 +144,7 @@ class Benchmark:
                     "batch": size,
                     "repeat": repeat,
                     "prefill_seconds": seconds,
+                    "copied_rows": prompts.copied(size),
                     "results": [totals.to_dict(with_details=repeat == 0) for totals in results.values()],
                 }
             )

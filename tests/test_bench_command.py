@@ -84,6 +84,24 @@ def test_batches_larger_than_the_prompts_say_so(run: Run) -> None:
     result = run(*SMALL[:-1], "8", *DRAFTS, *FEW)
     assert result.code == 0
     assert "Batch 8: 4 mine.txt prompts fill 8 rows, some of them more than once." in result.out
+    assert "Batch 8: 4 of 8 mine.txt rows copy another row of their batch, and copies are never ragged." in result.out
+
+
+def test_a_batch_of_copies_is_warned_of_and_recorded(run: Run, tmp_path: Path) -> None:
+    base = (*SMALL, *DRAFTS, *FEW, "--out")
+    result = run(*base[:-2], "--batch-sizes", "1,2,4", "--num-prompts", "1", "--out", tmp_path / "out")
+    assert result.code == 0, result
+    warnings = [line for line in result.err.splitlines() if "copy another row" in line]
+    assert warnings == [
+        "warning: mine.txt: 1 of 2 rows at batch 2, 3 of 4 rows at batch 4 copy another row of their batch, and copies "
+        "are never ragged, which favours vanilla: give as many different prompts as the largest batch has rows."
+    ]
+    points = json.loads((tmp_path / "out" / "results.json").read_text())["points"]
+    assert {(point["batch"], point["copied_rows"]) for point in points} == {(1, 0), (2, 1), (4, 3)}
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "out" / "results.csv").read_text())))
+    assert [int(row["copied_rows"]) for row in rows] == [point["copied_rows"] for point in points]
+    fine = run(*SMALL, *DRAFTS, *FEW)
+    assert "copy another row" not in fine.err + fine.out
 
 
 def test_draft_models_and_replays(run: Run, tmp_path: Path) -> None:

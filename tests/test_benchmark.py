@@ -18,7 +18,14 @@ from emssd.bench_figure import draw_figure
 from emssd.bench_inputs import named_prompts
 from emssd.bench_model import LARGEST_MEAN_ERROR, Crossing, ModelComparison, ModelPoint, compare_with_model
 from emssd.bench_plan import GREEDY, BenchPlan, Entry, PromptSet
-from emssd.bench_reporting import bench_markdown, bench_table, crossing_lines, difference_lines, model_table
+from emssd.bench_reporting import (
+    bench_markdown,
+    bench_table,
+    crossing_lines,
+    difference_lines,
+    figure_caption,
+    model_table,
+)
 from emssd.bench_results import BenchResults, Spread
 from emssd.bench_state import FILE_NAME, BenchState, read_state
 from emssd.benchmark import Benchmark, bench_environment, cpu_name
@@ -61,6 +68,8 @@ def test_a_prompt_set_fills_its_last_batch_with_the_first_prompts() -> None:
     assert prompts.batches(2) == [[0, 1], [2, 0]]
     assert prompts.batches(8) == [[0, 1, 2, 0, 1, 2, 0, 1]]
     assert [prompts.repeated(size) for size in (1, 2, 3, 8)] == [0, 1, 0, 5]
+    assert [prompts.copied(size) for size in (1, 2, 3, 8)] == [0, 0, 0, 5]
+    assert [PromptSet("same", [[5], [5], [7]]).copied(size) for size in (1, 2, 3)] == [0, 1, 1]
     assert PromptSet("other", [[5], [6], [7]]).digest == prompts.digest != PromptSet("some", [[5], [6]]).digest
 
 
@@ -385,6 +394,7 @@ def damaged() -> Iterator[tuple[bytes, str]]:
     yield lines(GOOD, {"kind": "expected", "prompts": "p", "outputs": [["x"]]}), "token ids"
     yield lines(GOOD, {"kind": "calibration"}), "measured"
     yield repeat(batch="1"), "numbers"
+    yield repeat(copied_rows="many"), "copied_rows"
     yield repeat(results=[]), "results"
     yield repeat(results=[{**RESULT, "seconds": {}}]), "seconds.total"
     yield repeat(results=[{**RESULT, "seconds": {"total": "1"}}]), "seconds.total"
@@ -502,7 +512,7 @@ def test_the_figure_draws_medians_and_quartiles(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(Axes, "errorbar", spy)
     results = BenchResults.of(invented(("copy-rich", "copy-poor")))
     for name in ("a.svg", "b.svg", "c.png", "d.pdf"):
-        draw_figure(results, tmp_path / name)
+        draw_figure(results, tmp_path / name, figure_caption(results))
     assert (tmp_path / "a.svg").read_bytes() == (tmp_path / "b.svg").read_bytes()
     assert (tmp_path / "c.png").read_bytes()[:4] == b"\x89PNG"
     assert (tmp_path / "d.pdf").read_bytes()[:4] == b"%PDF"
@@ -513,7 +523,24 @@ def test_the_figure_draws_medians_and_quartiles(tmp_path: Path, monkeypatch: pyt
     assert below == [0.25, 0.25, 0.0]
     assert above == [0.25, 0.5, 0.0]
     with pytest.raises(ConfigError, match="Cannot write"):
-        draw_figure(results, tmp_path / "missing" / "a.svg")
+        draw_figure(results, tmp_path / "missing" / "a.svg", "")
+
+
+def test_the_figure_says_what_it_was_measured_on(tmp_path: Path) -> None:
+    from matplotlib import rc_context
+
+    results = BenchResults.of(invented())
+    place = results.environment
+    caption = figure_caption(results)
+    assert caption == (
+        f"random-llama, float32; {cpu_name()}, {place['threads']} thread{'s' * (place['threads'] != 1)}; "
+        "drafter prompt-lookup, K = 7; up to 6 new tokens; medians and quartiles of 3 repeats"
+    )
+    with rc_context({"svg.fonttype": "none"}):
+        draw_figure(results, tmp_path / "a.svg", "what_$1$ it was")
+    assert "what_$1$ it was" in (tmp_path / "a.svg").read_text()
+    gpu = replace(results, environment={**place, "device": "cuda:0", "device_name": "a card"})
+    assert "; a card; " in figure_caption(gpu)
 
 
 # --- beside the cost model -----------------------------------------------------------------------------------------
