@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from emssd.accounting import StepAccount
 from emssd.errors import ConfigError, shown
-from emssd.hardware import Hardware, dtype_bytes, kv_slot_bytes, require_cost
+from emssd.hardware import FittedCosts, Hardware, dtype_bytes, kv_slot_bytes, require_cost
 from emssd.model_shape import ModelShape
 from emssd.trace import GenerationTrace, RowTrace, StepTrace
 
@@ -279,14 +279,17 @@ class CostModel:
         Grouped heads: keys and values are read once for their group of heads. A sliding window counts as a full layer.
 
         Args:
-            hardware: a preset of `hardware.HARDWARE`, or your own.
+            hardware: a preset of `hardware.HARDWARE`, or your own; fitted costs are taken as they are.
             shape: the model's sizes.
             dtype: type of weights, cache and products.
             kernel: "per_token" or "varlen".
 
         Raises:
-            ConfigError: the machine has no rate for the type, or the kernel is unknown.
+            ConfigError: the machine has no rate for the type, or fitted costs of another model; or the kernel is
+                unknown.
         """
+        if hardware.fitted is not None:
+            return cls._fitted(hardware, hardware.fitted, shape, dtype, kernel)
         bandwidth = hardware.bandwidth * hardware.bandwidth_share
         flops = hardware.flops(dtype) * hardware.compute_share
         size = dtype_bytes(dtype)
@@ -311,6 +314,23 @@ class CostModel:
             source=hardware.source,
         )
 
+    @classmethod
+    def _fitted(cls, hardware: Hardware, costs: FittedCosts, shape: ModelShape, dtype: str, kernel: str) -> CostModel:
+        if (shape, dtype) != (costs.shape, costs.dtype):
+            raise ConfigError(
+                f"The costs of {hardware.title} are known for {costs.model} in {costs.dtype} only: choose that model, "
+                "or another machine."
+            )
+        return cls(
+            name=f"{costs.model} on {hardware.title}",
+            step_ms=costs.step_ms,
+            row_us=costs.row_us,
+            slot_us=costs.slot_us,
+            weights_ms=costs.weights_ms,
+            kernel=kernel,
+            source=hardware.source,
+        )
+
 
 def expert_weights(shape: ModelShape) -> tuple[int, int]:
     """Weights of the experts that one row uses, and of all experts, in all layers; zeros for a dense model.
@@ -324,13 +344,14 @@ def expert_weights(shape: ModelShape) -> tuple[int, int]:
     return chosen, min(one * shape.experts, max(shape.parameters - (shape.weights_per_row - chosen), chosen))
 
 
-PAPER_FIT = CostModel("OPT-6.7B on A100 80 GB", 13.7, 0.0, 0.248)
+PAPER_FIT = CostModel("OPT-6.7B on the paper’s GPU", 13.7, 0.0, 0.248)
 """Four parameters (these two costs and two of the draft's acceptance) fitted to the 31 numbers of the paper's Table 2,
 to about 3 % (root mean square), with prompts of lognormal length and the two ablation rows of the table exchanged: as
 printed they fit only costs that no single GPU has. A fed row is free up to about 150 rows, where reading the weights
-hides it. One slot is 0.5 MiB, so 0.248 µs are 2.1 TB/s. The GPU is a guess from that: see `PAPER_FIT_SOURCE`."""
+hides it. One slot is 0.5 MiB, so 0.248 µs are 2.11 TB/s, a little more than an A100's 2.04 by its data sheet: which GPU
+it was is not known."""
 
 PAPER_FIT_SOURCE = (
-    "The costs are fitted to the speeds in the paper’s Table 2 (OPT-6.7B, two attention launches). The paper’s code "
-    "does not name the GPU: an A100 80 GB is a guess that fits them."
+    "The costs are fitted to the speeds in the paper’s Table 2 (OPT-6.7B, two attention launches). Neither the paper’s "
+    "tables nor its code name the GPU."
 )

@@ -46,6 +46,24 @@ def require_cost(name: str, value: object, zero: bool = True) -> float:
 
 
 @dataclass(frozen=True)
+class FittedCosts:
+    """Costs of one model's step that were fitted to published speeds, where a machine's rates are not known.
+
+    Args:
+        model, shape, dtype: the only model and type that they hold for.
+        step_ms, weights_ms, row_us, slot_us: as in `cost_model.CostModel`.
+    """
+
+    model: str
+    shape: ModelShape
+    dtype: str
+    step_ms: float
+    weights_ms: float
+    row_us: float
+    slot_us: float
+
+
+@dataclass(frozen=True)
 class Hardware:
     """One accelerator or CPU.
 
@@ -55,12 +73,13 @@ class Hardware:
         peak_flops: by type, peak FLOP per second of matrix products without sparsity.
         launch_us: microseconds to start one kernel.
         host_ms: milliseconds of the loop's own work in every step that no kernel hides.
-        memory_bytes: size of its memory.
+        memory_bytes: size of its memory; None where it is not known.
         source: where the peaks are from.
         sequence_us: microseconds of the loop's own work for each live row.
         bandwidth_share, compute_share: part of the peaks that kernels reach, above 0 and at most 1.
         overlap: reading weights and multiplying by them happen at the same time, so that the longer one counts; else
             their times add up.
+        fitted: costs that take the place of those that follow from the rates, for one model only.
 
     Raises:
         ConfigError: a rate or size is zero, negative or not a number, a share is outside 0..1, or no type is given.
@@ -71,15 +90,17 @@ class Hardware:
     peak_flops: Mapping[str, float]
     launch_us: float
     host_ms: float
-    memory_bytes: float
+    memory_bytes: float | None
     source: str
     sequence_us: float = 0.0
     bandwidth_share: float = 0.85
     compute_share: float = 0.7
     overlap: bool = True
+    fitted: FittedCosts | None = None
 
     def __post_init__(self) -> None:
-        for name in ("bandwidth", "memory_bytes", "bandwidth_share", "compute_share"):
+        known = () if self.memory_bytes is None else ("memory_bytes",)
+        for name in ("bandwidth", *known, "bandwidth_share", "compute_share"):
             require_cost(f"{name} of {self.title}", getattr(self, name), zero=False)
         for name in ("launch_us", "host_ms", "sequence_us"):
             require_cost(f"{name} of {self.title}", getattr(self, name))
@@ -108,13 +129,13 @@ class Hardware:
         return self.flops(dtype) * self.compute_share / (self.bandwidth * self.bandwidth_share)
 
     def fits(self, shape: ModelShape, dtype: str, slots: float = 0) -> bool:
-        """Whether the weights and a cache of `slots` slots go into the memory."""
-        return memory_needed(shape, dtype, slots) <= self.memory_bytes
+        """Whether the weights and a cache of `slots` slots go into the memory, as far as that is known."""
+        return self.memory_bytes is None or memory_needed(shape, dtype, slots) <= self.memory_bytes
 
     def memory_note(self, shape: ModelShape, dtype: str, slots: float = 0) -> str | None:
         """One sentence where the model and its cache do not fit; None where they do."""
         needed = memory_needed(shape, dtype, slots)
-        if needed <= self.memory_bytes:
+        if self.memory_bytes is None or needed <= self.memory_bytes:
             return None
         cache = f" and a cache of {slots:,.0f} slots" if slots else ""
         return (

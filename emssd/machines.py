@@ -1,14 +1,16 @@
-"""All machines by name: the presets, and this one where it has been measured."""
+"""All machines by name: the paper's, the presets, and this one where it has been measured."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
 
-from emssd.errors import ConfigError
-from emssd.hardware import HARDWARE, Hardware, hardware_named
+from emssd.errors import ConfigError, shown
+from emssd.hardware import HARDWARE, Hardware
 from emssd.measured_machine import CalibrationError, MeasuredMachine, calibration_folder, read_calibration
+from emssd.paper import paper_machine
 
+PAPER = "paper"
 THIS_MACHINE = "this-machine"
 HOW_TO_MEASURE = "`emssd doctor --calibrate` measures it in about 20 s"
 
@@ -33,19 +35,30 @@ def _read(path: Path, changed: int) -> MeasuredMachine | None:
 
 
 def machines() -> dict[str, Hardware]:
-    """The presets by name, then this machine's measured rates if there are any."""
+    """The paper's GPU and the presets by name, then this machine's measured rates if there are any.
+
+    Raises:
+        ConfigError: the fit to the paper's numbers cannot be read.
+    """
     measured = this_machine()
-    return dict(HARDWARE) if measured is None else {**HARDWARE, THIS_MACHINE: measured.hardware}
+    found = {PAPER: paper_machine(), **HARDWARE}
+    return found if measured is None else {**found, THIS_MACHINE: measured.hardware}
 
 
 def machine_named(name: str) -> Hardware:
-    """A preset, or this machine.
+    """The paper's GPU, a preset, or this machine.
 
     Raises:
-        ConfigError: there is no machine of this name; or this one has not been measured.
+        ConfigError: there is no machine of this name; or this one has not been measured; or the fit to the paper's
+            numbers cannot be read.
     """
+    if name == PAPER:
+        return paper_machine()
+    if name in HARDWARE:
+        return HARDWARE[name]
     if name != THIS_MACHINE:
-        return hardware_named(name)
+        known = ", ".join([*HARDWARE, PAPER, THIS_MACHINE])
+        raise ConfigError(f"The hardware {shown(name)} is not known: choose one of {known}.")
     measured = this_machine()
     if measured is None:
         raise ConfigError(f"This machine has not been measured: {HOW_TO_MEASURE}.")

@@ -23,6 +23,8 @@ from emssd.acceptance import Acceptance, Trajectories, draw_rows
 from emssd.cost_model import KERNELS, CostModel
 from emssd.errors import ConfigError, shown
 from emssd.expectation import expected_steps
+from emssd.hardware import FittedCosts, Hardware, kv_slot_bytes
+from emssd.model_presets import MODELS
 from emssd.run_counts import RunCounts, count_batches
 
 BATCH_SIZES = (1, 2, 4, 8, 12, 16, 20, 24)
@@ -53,6 +55,14 @@ _TABLE_2 = {
     24: (936.45, 616.19, 708.53, 1150.16, 1321.45),
 }
 _FIGURE_1 = {12: {"vanilla": 0.99, "ems-sd": 1.81}, 20: {"vanilla": 0.70, "ems-sd": 1.46}}
+
+MACHINE_SOURCES = {
+    "swapped": "Costs fitted to Table 2, for OPT-6.7B only; the GPU is not named. A step and a slot are fitted; "
+    "weights and rows cost what an A100’s data sheet says, which is an assumption.",
+    "printed": "Costs fitted to Table 2, for OPT-6.7B only; the GPU is not named. All four costs are fitted, and end "
+    "at the bounds of what one GPU can do.",
+}
+"""What is known of the paper's GPU, by labels."""
 
 BOUNDS: dict[str, tuple[float, float]] = {
     "step_ms": (0.0, 12.6),
@@ -147,6 +157,28 @@ def paper_cost_model(parameters: dict[str, float]) -> CostModel:
     return CostModel("OPT-6.7B, fitted to the paper", step_ms=step, weights_ms=weights, row_us=row, slot_us=slot)
 
 
+@lru_cache(maxsize=len(LABELS))
+def paper_machine(labels: str = "swapped") -> Hardware:
+    """The GPU that the paper measured on, as far as its speeds tell: fitted costs, and the rates that they come to.
+
+    Raises:
+        ConfigError: the shipped fits cannot be read.
+    """
+    costs, shape = shipped_fits()[labels].parameters, MODELS["opt-6.7b"]
+    return Hardware(
+        title="the paper’s GPU (fitted)",
+        bandwidth=1e6 * kv_slot_bytes(shape, "float16") / costs["slot_us"],
+        peak_flops={"float16": 1e6 * 2 * shape.weights_per_row / costs["row_us"]},
+        launch_us=0.0,
+        host_ms=0.0,
+        memory_bytes=None,
+        source=MACHINE_SOURCES[labels],
+        bandwidth_share=1.0,
+        compute_share=1.0,
+        fitted=FittedCosts("OPT-6.7B", shape, "float16", **{name: costs[name] for name in COSTS}),
+    )
+
+
 def read_fits(path: Path = FIT_FILE) -> dict[str, PaperFit]:
     """The shipped fits, by labels.
 
@@ -177,12 +209,12 @@ def paper_rows(acceptance: Acceptance, seed: int = SEED, rounds: int = ROUNDS) -
     return draw_rows(acceptance, PROMPTS * rounds, seed, capped=False)
 
 
-def counted_tokens(rows: Trajectories, counts: RunCounts) -> Any:
+def counted_tokens(rows: Trajectories, counts: RunCounts, beyond: bool = True) -> Any:
     """[batches] tokens as the authors count them: the first one is among them although its time is not.
 
-    Tokens beyond a row's limit count where the code does not cut them off: with a ragged cache.
+    Tokens beyond a row's limit count where the code does not cut them off: with a ragged cache, and if `beyond`.
     """
-    if counts.method in OVERSHOOTS:
+    if beyond and counts.method in OVERSHOOTS:
         return counts.tokens + counts.batch_size
     return np.full(np.shape(counts.tokens), counts.batch_size * (rows.decoded + 1))
 
@@ -195,14 +227,15 @@ def speeds_at(
 
     Returns:
         (kernel, method) -> tokens per second, prefill and the first token's step left out; the costs are the same for
-        both kernels.
+        both kernels. Tokens beyond a row's limit count as in the authors' code on its own kernel, "per_token", and not
+        at all on "varlen", which is a prediction.
     """
     rows = paper_rows(acceptance, seed, rounds)
     batches, speeds = rows.batches(batch_size), {}
     for method in METHODS:
         counts = count_batches(batches, method)
-        tokens = counted_tokens(rows, counts)
         for kernel in KERNELS:
+            tokens = counted_tokens(rows, counts, beyond=kernel == KERNELS[0])
             seconds = counts.seconds(replace(cost_model, kernel=kernel))
             speeds[kernel, method] = float(np.mean(tokens / seconds))
     return speeds
@@ -285,6 +318,8 @@ def with_kernel(fit: PaperFit, kernel: str) -> PaperFit:
 
 def varlen_speed_ups(fit: PaperFit, seed: int = SEED, rounds: int = ROUNDS) -> dict[tuple[int, str], float]:
     """Prediction: speed-ups over greedy if attention read each row's slots once, in one launch; all costs as fitted.
+
+    Tokens beyond a row's limit are left out: only the authors' way to measure counts them.
 
     Returns:
         (batch size, method) -> tokens/s by greedy's, both on that kernel.

@@ -57,6 +57,9 @@ def test_rates_without_sparsity_double_as_numbers_halve():
 @pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, "fast", None, True])
 @pytest.mark.parametrize("field", ["bandwidth", "memory_bytes", "bandwidth_share", "compute_share"])
 def test_impossible_machines_are_refused(field, value):
+    if field == "memory_bytes" and value is None:
+        assert replace(A100, memory_bytes=None).fits(MODELS["llama-3-70b"], "float32")  # not known
+        return
     with pytest.raises(ConfigError, match=f"^{field} of {A100.title.replace('(', '.').replace(')', '.')} must be"):
         replace(A100, **{field: value})
 

@@ -93,7 +93,9 @@ def test_one_file_with_everything_in_it():
     assert code.strip() == script("entry_page.js").strip()
     assert styles() in text
     assert page.text("title") == page.text("h1") == "The worked example"
-    assert page.text("p") == f"Vanilla · random-llama · Modelled time: OPT-6.7B on A100 80 GB · emssd {__version__}"
+    assert data["time"]["fixed"]
+    where = "always OPT-6.7B on the paper’s GPU"
+    assert page.text("p") == f"Vanilla · random-llama · Modelled time: {where} · emssd {__version__}"
     root = next(attrs for tag, attrs in page.tags if tag == "div")
     assert root["data-testid"] == "player"
 

@@ -8,8 +8,9 @@ import pytest
 
 from emssd.errors import ConfigError
 from emssd.hardware import HARDWARE
-from emssd.machines import THIS_MACHINE, machine_named, machines, this_machine
+from emssd.machines import PAPER, THIS_MACHINE, machine_named, machines, this_machine
 from emssd.measured_machine import save_calibration
+from emssd.paper import paper_machine
 from emssd.ui.numbers_link import link_of, read_link
 from emssd.ui.numbers_model import curves
 from emssd.ui.numbers_settings import default_settings
@@ -22,7 +23,7 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def test_the_presets_alone_where_nothing_was_measured():
-    assert machines() == HARDWARE
+    assert machines() == {PAPER: paper_machine(), **HARDWARE}
     assert this_machine() is None
     with pytest.raises(ConfigError, match="emssd doctor --calibrate"):
         machine_named(THIS_MACHINE)
@@ -30,7 +31,7 @@ def test_the_presets_alone_where_nothing_was_measured():
 
 def test_a_measured_machine_stands_behind_the_presets():
     save_calibration(machine())
-    assert list(machines()) == [*HARDWARE, THIS_MACHINE]
+    assert list(machines()) == [PAPER, *HARDWARE, THIS_MACHINE]
     assert machine_named(THIS_MACHINE).bandwidth == 20e9
     assert machine_named("l4") is HARDWARE["l4"]
 

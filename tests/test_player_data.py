@@ -86,7 +86,7 @@ def test_counters_of_the_worked_example(method):
     assert pane["speed"][2] == pytest.approx(95.931248 / ms, abs=1e-4)
     assert f"{pane['speed'][2]:.2f}" == "3.49"
     assert pane["speed"][0] is None
-    assert pane["baseline"] == "vs greedy, modelled for OPT-6.7B on A100 80 GB"
+    assert pane["baseline"] == "vs greedy, always modelled for OPT-6.7B on the paper’s GPU"
     assert (pane["agree"], pane["differs"]) == ([2, 7, 15], None)
 
 
@@ -456,7 +456,9 @@ def test_panes_share_words_and_say_their_layout():
     assert data["bytesPerSlot"] == kv_bytes_per_slot(figure2("vanilla").model)
     assert data["time"]["kind"] == "modelled"
     assert data["time"]["label"] == "Modelled time"
-    assert "guess" in data["time"]["help"]
+    assert data["time"]["fixed"]
+    assert data["time"]["help"].startswith("One fixed cost model for every trace")
+    assert "name the GPU" in data["time"]["help"]
     for pane in data["panes"]:
         assert [len(step) for step in pane["narration"]] == [1] + [len(SUBSTEPS)] * (len(pane["steps"]) - 1)
         assert tuple(pane["code"]) == SUBSTEPS
