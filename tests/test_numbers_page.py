@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
@@ -11,13 +12,16 @@ from dataclasses import replace
 
 import pytest
 
+from emssd.__main__ import main
 from emssd.acceptance import Acceptance
 from emssd.cost_model import CostModel
 from emssd.errors import ConfigError
 from emssd.expectation import expected_runs
 from emssd.expected_speeds import LONGEST_DRAFT, runs_of
 from emssd.hardware import HARDWARE
+from emssd.machines import machine_named
 from emssd.model_presets import MODELS
+from emssd.paper import shipped_fits
 from emssd.run_counts import speed_up
 from emssd.trace import GenerationTrace
 from emssd.ui import numbers_charts
@@ -32,17 +36,21 @@ from emssd.ui.numbers_model import (
     best_drafts,
     curves,
     factors_at,
+    fit_errors,
     paper_points,
     step_parts,
 )
-from emssd.ui.numbers_settings import Costs, attainable, cost_range, default_settings
+from emssd.ui.numbers_settings import Costs, attainable, cost_range, default_settings, models_for
 from emssd.ui.numbers_table import csv_of
-from emssd.ui.numbers_words import below, falls_answer, model_title
+from emssd.ui.numbers_words import below, best_answer, falls_answer, fit_words, model_title, percent, points_words
 from tests.app_pages import COMPARE, EXPLORE, ROOT, go, methods, open_app, run_count, texts, warnings
 
 NUMBERS = "numbers"
 FIT = default_settings()
-PATHS = (("a100-80gb", "opt-6.7b"), ("h200", "llama-3-70b"), ("l4", "qwen3-8b"), ("server-cpu-2-cores", "smollm2-135m"))
+PATHS = (
+    *(("paper", "opt-6.7b"), ("a100-80gb", "opt-6.7b"), ("h200", "llama-3-70b"), ("l4", "qwen3-8b")),
+    ("server-cpu-2-cores", "smollm2-135m"),
+)
 
 
 @pytest.mark.parametrize(("hardware", "model"), PATHS)
@@ -65,6 +73,7 @@ def test_the_papers_setting_shows_the_papers_picture():
     errors = [abs(found.lines[name][batch] / value - 1) for name in points for batch, value in points[name].items()]
     assert sum(errors) / len(errors) < 0.05
     assert paper_points(default_settings("h200", "opt-6.7b")) == {}
+    assert paper_points(default_settings("a100-80gb", "opt-6.7b")) == {}
 
 
 def test_labels_exchange_the_two_ablation_rows_and_nothing_else():
@@ -190,6 +199,101 @@ def test_the_page_opens_with_charts_that_say_their_numbers():
     assert "From batch 12 on." in shown
     assert "orders the two middle rows the other way from its own caption. Shown here: our model." in shown
     assert "paper, Figure 1" in shown
+    assert "thousand KV slots per step and layer, as often as they are read: two launches count twice" in shown
+    assert "dense, EMS-SD: 130 rows" in alts[2]
+    parts = step_parts(FIT, "ems-sd")
+    assert f"Attention takes {parts.attention_ms:.3g} of EMS-SD’s {parts.step_ms:.3g} ms" in shown
+    assert "900 ± 450 tokens" in shown
+    assert [each.label for each in page.slider if each.key == "numbers_spread"] == ["Spread (sd) **450 tokens**"]
+    assert "A100" not in shown.replace("an A100’s data sheet says, which is an assumption", "")
+
+
+def test_the_papers_gpu_and_an_a100_are_two_machines():
+    """A name gives one answer, on the page as on the command line."""
+    for name, falls in (("paper", 12), ("a100-80gb", None)):
+        settings = default_settings(name, "opt-6.7b")
+        machine = machine_named(name)
+        assert CostModel.for_hardware(machine, MODELS["opt-6.7b"], "float16") == settings.cost_model
+        assert (settings.machine, settings.machine.title) == (machine, machine.title)
+        found = curves(settings).falls["vanilla"]
+        assert falls in (None, found)
+        rows = replace(settings, hit=85.0, token=91.6)
+        options = [f"--hit-rate={rows.hit / 100}", f"--token-rate={rows.token / 100}", f"--hardware={name}"]
+        options += [f"--spread={rows.acceptance.spread}", "--batch-sizes=1", "--methods=vanilla,ems-sd", "--batches=1"]
+        said = io.StringIO()
+        with contextlib.redirect_stdout(said):
+            assert main(["simulate", "--json=-", "--quiet", *options]) == 0
+        assert json.loads(said.getvalue())["falls_below_greedy"] == curves(rows).falls
+    assert default_settings().hardware == "paper"
+    assert curves(default_settings("a100-80gb", "opt-6.7b")).falls != curves(FIT).falls
+
+
+@pytest.mark.parametrize("labels", ["hidden", "swapped", "printed"])
+def test_the_papers_gpu_brings_the_fit_of_the_labels_and_no_other_model(labels):
+    fit = shipped_fits()["swapped" if labels == "hidden" else labels]
+    settings = default_settings("paper", "opt-6.7b", labels)
+    model = settings.cost_model
+    assert replace(model, name=fit.cost_model.name) == fit.cost_model
+    assert settings.machine.bandwidth == pytest.approx(1e6 * 2**19 / model.slot_us)
+    assert models_for("paper") == ["opt-6.7b"]
+    read, notices = read_link({"model": "llama-3-8b", "labels": labels})
+    assert read == settings
+    assert notices == [
+        "The address asks for model “llama-3-8b”, but costs of the paper’s GPU are known for opt-6.7b only: name other "
+        "hardware, too."
+    ]
+
+
+def test_coming_back_to_the_papers_gpu_from_another_model_brings_its_model():
+    page = open_app(NUMBERS, hardware="h200", model="llama-3-8b")
+    page.selectbox(key="numbers_hardware").set_value("paper").run()
+    assert not page.exception
+    assert page.selectbox(key="numbers_model").value == "opt-6.7b"
+    assert page.selectbox(key="numbers_model").options == ["OPT-6.7B"]
+    assert "hardware" not in page.query_params
+    page.selectbox(key="numbers_hardware").set_value("l4").run()
+    assert page.selectbox(key="numbers_model").value == "opt-6.7b"
+    page.selectbox(key="numbers_model").set_value("qwen3-8b").run()
+    assert (page.query_params["hardware"], page.query_params["model"]) == ("l4", "qwen3-8b")
+
+
+@pytest.mark.parametrize("hardware", ["paper", "h200"])
+def test_a_step_that_costs_nothing_is_not_offered(hardware):
+    page = open_app(NUMBERS, hardware=hardware, fixed="0", row="0", slot="0", length="5")
+    assert not page.exception
+    assert len(warnings(page)) == 1
+    assert warnings(page)[0].startswith("The address asks for fixed 0, outside 0.")
+    assert page.slider(key="numbers_fixed").value == page.slider(key="numbers_fixed").min > 0
+    assert [page.slider(key=f"numbers_{name}").value for name in ("row", "slot", "length")] == [0, 0, 5]
+    assert "nan" not in texts(page)
+    assert len(page.get("plotly_chart")) == 4
+
+
+def test_errors_are_written_as_people_read_them():
+    assert [percent(share) for share in (0.0364, 0.0996, 0.47, 3.2, 25.0)] == [
+        "3.6 %", "10 %", "47 %", "320 %", "over 1000 %"
+    ]  # fmt: skip
+    assert fit_words({1: [0.1, 0.2], 2: [0.0]}) == (
+        "our model, expected values: 10 % mean error at these 3 points, batch 1 fits worst (15 %)"
+    )
+    errors = fit_errors({name: curves(FIT).lines[name] for name in MAIN}, paper_points(FIT))
+    assert sum(map(len, errors.values())) == 16
+
+
+def test_the_longest_draft_that_is_tried_is_marked_as_on_the_command_line():
+    settings = replace(FIT, batch=1, token=99.5)
+    assert best_drafts(settings)["ems-sd"][0] == LONGEST_DRAFT
+    assert best_answer(settings, best_drafts(settings)).startswith("K = 16+ at batch 1: EMS-SD")
+
+
+def test_points_name_how_the_ablation_rows_are_assigned():
+    said = {labels: points_words(replace(FIT, labels=labels)) for labels in ("hidden", "swapped", "printed")}
+    assert said == {
+        "hidden": "paper, Figure 1",
+        "swapped": "paper, Figure 1 and Table 2 with its ablation rows swapped",
+        "printed": "paper, Figure 1 and Table 2 with its ablation rows as printed",
+    }
+    assert "ablation rows swapped" in texts(open_app(NUMBERS, labels="swapped"))
 
 
 def test_another_machine_brings_its_costs_and_takes_the_papers_points_away():
@@ -206,9 +310,9 @@ def test_another_machine_brings_its_costs_and_takes_the_papers_points_away():
     page.button(key="numbers_reset").click().run()
     assert page.slider(key="numbers_hit").value == FIT.hit
     assert page.selectbox(key="numbers_hardware").value == "h200"
-    page.selectbox(key="numbers_hardware").set_value("a100-80gb").run()
+    page.selectbox(key="numbers_hardware").set_value("paper").run()
     assert page.button_group(key="numbers_labels").value == "hidden"
-    assert "% mean error, batch 1 fits worst" in texts(page)
+    assert "% mean error at these 16 points, batch 1 fits worst" in texts(page)
 
 
 def test_the_page_keeps_its_settings_while_others_are_visited():
@@ -392,6 +496,7 @@ def test_a_damaged_fit_is_named(monkeypatch):
         raise ConfigError("fit.json is missing or damaged: restore it.")
 
     monkeypatch.setattr(numbers_settings, "shipped_fits", broken)
+    monkeypatch.setattr(numbers_settings, "paper_machine", lambda labels: broken())
     page = open_app(NUMBERS)
     assert warnings(page) == ["fit.json is missing or damaged: restore it."]
     assert run_count(page) == 1

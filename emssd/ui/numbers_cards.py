@@ -94,8 +94,8 @@ def _speed_ups(settings: Settings, found: Curves, points: dict[str, dict[int, fl
     with st.container(key="numbers_main"):
         with st.container(key="numbers_plot"):
             st.html(
-                f'<p class="n-legend">{signs}<span>{html.escape(points_words(settings))}</span>'
-                f'<i class="n-line"></i><i class="n-line dashed"></i><span>{html.escape(model)}</span></p>'
+                f'<p class="n-legend"><span>{signs}{html.escape(points_words(settings))}</span>'
+                f'<span><i class="n-line"></i><i class="n-line dashed"></i>{html.escape(model)}</span></p>'
             )
             sentence = below(found.falls, max(BATCHES))
             plot(numbers_charts.speed_ups(lines, points, apply, BATCHES, sentence, dark), "speed-up")

@@ -23,6 +23,8 @@ HEADROOM = 2.5
 """Factor by which the axis of FLOP/s goes on above the roof."""
 WIDTH, HEIGHT, NAME_WIDTH, NAME_HEIGHT = 430, 235, 150, 16
 """Pixels of the plot and of a point's name, roughly."""
+UNDER_ROOF = 44
+"""Pixels between the flat roof and a name below it."""
 Notes = list[dict[str, Any]]
 
 
@@ -105,22 +107,28 @@ def _point(work: Work, height: float, dark: bool) -> go.Scatter:
 
 
 def _names(works: Sequence[Work], peak: float, bandwidth: float, first: float, last: float, dark: bool) -> Notes:
-    """EMS-SD's name stands above the roof, the others below it, pushed down where one would lie on another."""
+    """EMS-SD's name stands above the roof, the others below it, pushed down where one would lie on another.
+
+    Under the flat roof names end at the plot's right edge, low enough to keep clear of the slope.
+    """
     decade_x = WIDTH / math.log10(last / first)
     decade_y = HEIGHT / math.log10(HEADROOM * attainable(last, peak, bandwidth) / attainable(first, peak, bandwidth))
     notes: Notes = []
     above: list[tuple[float, float]] = []
+    shift: dict[str, Any]
     for work in sorted(works, key=lambda work: (-work.intensity, work.method == ATTENTION)):
         height = attainable(work.intensity, peak, bandwidth) / TERA
-        shift: dict[str, Any] = {"xanchor": "right", "xshift": -9, "yshift": 11}
+        place, shift = work.intensity, {"xanchor": "right", "xshift": -9, "yshift": 11}
         if work.method != "ems-sd":
             x, y = decade_x * math.log10(work.intensity), decade_y * math.log10(height)
             flat = work.intensity * bandwidth > peak
-            wanted = y - (18 if flat else 7)
+            x = decade_x * math.log10(last) if flat else x
+            wanted = y - (UNDER_ROOF if flat else 7)
             for other_x, other_y in above:
                 if abs(other_x - x) < NAME_WIDTH and wanted > other_y - NAME_HEIGHT:
                     wanted = other_y - NAME_HEIGHT
             above.append((x, wanted))
-            shift = {"xanchor": "center" if flat else "left", "xshift": 0 if flat else 12, "yshift": wanted - y}
-        notes.append(text(work.label, work.intensity, height, colour("ink", dark), **shift))
+            shift = {"xanchor": "right" if flat else "left", "xshift": 0 if flat else 12, "yshift": wanted - y}
+            place = last if flat else work.intensity
+        notes.append(text(work.label, place, height, colour("ink", dark), **shift))
     return notes
