@@ -41,6 +41,8 @@ def test_paper_as_json(run):
     for name, (low, high) in data["bounds"].items():
         assert low <= data["parameters"][name] <= high
     varlen = {(point["batch"], point["method"]): point["model"] for point in data["varlen"]}
+    assert len({round(value, 9) for (batch, _), value in varlen.items() if batch == 1}) == 1  # no padding in one row
+    assert "left out" in data["varlen_counts"]
     assert min(value for (_, method), value in varlen.items() if method == "vanilla") > 1
     assert run("simulate", "--paper", "--json", "-")[1] == out
     other = json.loads(run("simulate", "--paper", "--json", "-", "--seed", "7")[1])
@@ -54,6 +56,7 @@ def test_paper_as_text(run, labels, tmp_path):
     assert json.loads((tmp_path / "paper.json").read_text())["labels"] == labels
     for number in ("79.44", "1321.45", "batch 1*", "0.99", "1.46", "EMS-SD", "never falls below greedy", "Bounds"):
         assert number in out
+    assert "are left out here" in out
     assert max(map(len, out.splitlines())) <= 175
     ragged, other = ("948.71", "687.11") if labels == "swapped" else ("687.11", "948.71")
     lines = out.splitlines()
@@ -151,6 +154,26 @@ def test_recorded_traces_open_in_view(run, tmp_path):
     assert "player" in (tmp_path / "page.html").read_text(encoding="utf-8")
     quiet = run(*QUICK, "--quiet", "--record", str(tmp_path / "quiet"))
     assert quiet[2] == ""
+
+
+def test_a_page_of_another_model_and_machine_says_that_its_time_is_the_fixed_models(run, tmp_path):
+    machine = ("--hardware", "h100-sxm", "--model-shape", "llama-3-8b", "--record", str(tmp_path))
+    assert run(*QUICK, *machine)[0] == 0
+    assert run("view", str(tmp_path / "batch-3-ems-sd.json"), "--html", str(tmp_path / "page.html"))[0] == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "llama-3-8b · Modelled time: always OPT-6.7B on the paper’s GPU · emssd" in page
+    assert "A100" not in page
+
+
+def test_the_papers_gpu_has_costs_for_one_model_only(run):
+    code, out, _ = run(*QUICK, "--hardware", "paper")
+    assert code == 0
+    assert out.startswith("Simulated, not measured: opt-6.7b in float16 on the paper’s GPU (fitted)")
+    assert "Note:" not in out  # its memory is not known
+    code, out, err = run(*QUICK, "--hardware", "paper", "--model-shape", "llama-3-8b")
+    assert (code, out) == (2, "")
+    assert "the paper’s GPU (fitted) are known for OPT-6.7B in float16 only: choose that model, or another" in err
+    assert err.count("\n") == 1
 
 
 def test_a_config_json_gives_the_model(run, tmp_path):
