@@ -49,7 +49,7 @@ def draw_figure(results: BenchResults, path: Path, caption: str) -> None:
     Args:
         results: what was measured.
         path: ends in one of `FORMATS`; the same results give the same bytes.
-        caption: written small below the panels, on as many lines as it needs.
+        caption: written small above the panels, on as many lines as it needs.
 
     Raises:
         ConfigError: the file cannot be written.
@@ -73,7 +73,7 @@ def draw_figure(results: BenchResults, path: Path, caption: str) -> None:
             panel.set_xlabel("batch size")
         characters = int(figure.get_figwidth() * POINTS_PER_INCH / (CAPTION_SIZE * WIDTH_OF_A_CHARACTER))
         lines = "\n".join(textwrap.wrap(caption, characters))
-        figure.supxlabel(lines, fontsize=CAPTION_SIZE, color=GREY, parse_math=False)
+        figure.suptitle(lines, fontsize=CAPTION_SIZE, color=GREY, parse_math=False)  # a label below hits the legend
         handles = {name: each for line in panels for panel in line for each, name in _legend(panel)}
         figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=4, frameon=False)
         try:

@@ -10,10 +10,10 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from emssd.acceptance import Acceptance
+from emssd.acceptance import MAX_OUTPUT, Acceptance, check_whole
 from emssd.acceptance_replay import check_lengths, invented_lengths, trace_lengths
 from emssd.bench_plan import PromptSet
-from emssd.errors import ConfigError, PromptError, shown
+from emssd.errors import ConfigError, PromptError, TraceError, shown
 from emssd.language_model import LanguageModel
 from emssd.prompts import default_prompts, read_prompts
 from emssd.request import encode_prompts
@@ -60,7 +60,7 @@ def read_sets(sources: Sequence[str]) -> dict[str, list[str]]:
 def encode_set(
     lm: LanguageModel, name: str, texts: Sequence[str], chat: bool, number: int | None, most: int
 ) -> PromptSet:
-    """The first good prompts of a set as token ids; bad ones are reported and left out.
+    """The first good prompts of a set as token ids; bad ones before them are left out, which is said in a sentence.
 
     Args:
         lm: the model.
@@ -77,17 +77,17 @@ def encode_set(
         raise PromptError(f"--num-prompts is {number}, but {name} has {len(texts)}: lower it, or give more prompts.")
     wanted = number or most
     encoded = encode_prompts(lm, texts, chat)
-    good: list[list[int]] = []
-    for row, ids in enumerate(encoded.token_ids):
-        if len(good) == wanted:
-            break
-        if ids is None:
-            note(f"warning: {name}: {encoded.problems[row]} This prompt is left out.")
-        else:
-            good.append(ids)
-    if len(good) < (number or 1):
-        raise PromptError(f"{name} has {len(good)} prompts that {lm.name} can decode, and {wanted} are wanted.")
-    return PromptSet(name, good)
+    rows = [row for row, ids in enumerate(encoded.token_ids) if ids is not None][:wanted]
+    passed = [row for row in encoded.problems if len(rows) < wanted or row < rows[-1]]
+    example = f"for example: {encoded.problems[min(passed)]}" if passed else ""
+    if len(rows) < (number or 1):
+        raise PromptError(
+            f"{name} has {len(rows)} of {len(texts)} prompts that {lm.name} can decode, and {number or 1} at least "
+            f"must be; {example}"
+        )
+    if passed:
+        note(f"warning: {name}: prompts left out: {len(passed)} of {len(texts)}, {example}")
+    return PromptSet(name, [ids for row in rows if (ids := encoded.token_ids[row]) is not None])
 
 
 def invented_set(lm: LanguageModel, acceptance: Acceptance, number: int, room: int, seed: int) -> PromptSet:
@@ -140,6 +140,7 @@ def read_replay(source: str, num_draft_tokens: int, max_new_tokens: int) -> Repl
     """
     if source == "paper" or ("=" in source and not Path(source).exists()):
         entries = {} if source == "paper" else dict(_entry(part) for part in source.split(","))
+        check_whole("--max-new-tokens with invented lengths", max_new_tokens, 1, MAX_OUTPUT)
         settings: dict[str, Any] = {"num_draft_tokens": num_draft_tokens, "output_tokens": max_new_tokens, **entries}
         return Replay(source, acceptance=Acceptance(**settings))
     text = _read(source)
@@ -153,7 +154,10 @@ def read_replay(source: str, num_draft_tokens: int, max_new_tokens: int) -> Repl
 
 
 def _trace_lengths(source: str) -> list[list[tuple[int, int]]]:
-    return trace_lengths(GenerationTrace.from_json(Path(source)))
+    try:
+        return trace_lengths(GenerationTrace.from_json(Path(source)))
+    except TraceError as error:
+        raise TraceError(f"The accepted lengths {source} cannot be read: {error}") from None
 
 
 def _read(source: str) -> str:

@@ -127,7 +127,7 @@ class BenchPlan:
             raise ConfigError("bench needs --num-draft-tokens of at least 1; for plain decoding give --methods greedy.")
         for name, value, option in (
             ("draft-model", self.draft_model, "--draft-model NAME"),
-            ("replay", self.replay, "--replay FILE"),
+            ("replay", self.replay, "--replay SOURCE"),
         ):
             if name in self.drafters and not value:
                 raise ConfigError(f"The drafter {name} needs {option}.")

@@ -314,7 +314,7 @@ def test_a_cost_model_whose_crossing_is_elsewhere_fails(run: Run, monkeypatch: p
         (["--drafters", "oracle"], "drafter 'oracle' is not known: choose from prompt-lookup"),
         (["--drafters", ""], "needs a drafter"),
         (["--drafters", "draft-model"], "needs --draft-model NAME"),
-        (["--drafters", "replay"], "needs --replay FILE"),
+        (["--drafters", "replay"], "needs --replay SOURCE"),
         (["--replay", "paper"], "goes with the drafter replay"),
         (["--draft-model", "random-llama"], "goes with the drafter draft-model"),
         (["--repeats", "0"], "must be a whole number from 1"),
@@ -348,6 +348,10 @@ def test_a_cost_model_whose_crossing_is_elsewhere_fails(run: Run, monkeypatch: p
             "no tokenizer",
         ),
         (["--drafters", "replay", "--replay", "nowhere.json"], "Cannot read the accepted lengths nowhere.json"),
+        (
+            ["--drafters", "replay", "--replay", "paper", "--max-new-tokens", "2000"],
+            "--max-new-tokens with invented lengths must be a whole number from 1 to 1024, not 2000",
+        ),
         (["--drafters", "replay", "--replay", "rate=1"], "'rate' is not known"),
         (["--drafters", "replay", "--replay", "hit_rate=often"], "must be a number"),
         (["--drafters", "replay", "--replay", "hit_rate=1.5"], "hit_rate must be a number from 0 to 1"),
@@ -363,6 +367,7 @@ def test_bad_input_is_one_sentence(run: Run, arguments: list[str], words: str) -
     ("content", "words"),
     [
         ("{}", "schema"),
+        ("{]", "Not JSON"),
         ("[[[1, 2]]]", "row 0, step 1"),
         ("[", "neither a trace nor"),
         ("[[[9, 1]]]", "steps of 9 drafts, but --num-draft-tokens is 7"),
@@ -372,7 +377,7 @@ def test_bad_input_is_one_sentence(run: Run, arguments: list[str], words: str) -
 def test_bad_lengths_are_refused(run: Run, tmp_path: Path, content: str, words: str) -> None:
     file = tmp_path / "lengths.json"
     file.write_text(content)
-    refused(run(*SMALL, "--drafters", "replay", "--replay", file), words)
+    refused(run(*SMALL, "--drafters", "replay", "--replay", file), words, *[str(file)] * content.startswith("{"))
 
 
 def test_folders_and_files_that_cannot_be_used(run: Run, tmp_path: Path) -> None:
@@ -413,7 +418,21 @@ def test_prompts_that_do_not_fit_are_left_out(run: Run, tmp_path: Path) -> None:
     file.write_text("\n".join(["x" * 400, *PROMPTS]))
     result = run(*SMALL, *DRAFTS, *FEW, "--prompts", file, "--json", "-")
     assert result.code == 0
-    assert "warning: long.txt: Row 0" in result.err
+    assert "warning: long.txt: prompts left out: 1 of 5, for example: Row 0: the prompt has" in result.err
     assert json.loads(result.out)["settings"]["prompts"]["long.txt"]["count"] == 2
     file.write_text("x" * 400)
-    refused(run(*SMALL, "--prompts", file), "can decode")
+    refused(run(*SMALL, "--prompts", file), "long.txt has 0 of 1 prompts that random-llama can decode", "Row 0")
+
+
+def test_prompts_that_are_left_out_are_one_sentence_and_only_those_that_were_needed(run: Run, tmp_path: Path) -> None:
+    file, long = tmp_path / "long.txt", "x" * 400
+    file.write_text("\n".join([long, PROMPTS[0], long, long, PROMPTS[1], long, long]))
+    result = run(*SMALL, *DRAFTS, *FEW, "--prompts", file)
+    assert result.code == 0
+    assert result.err.count("Row ") == 1
+    assert "warning: long.txt: prompts left out: 3 of 7, for example: Row 0: " in result.err
+    file.write_text("\n".join([PROMPTS[0], PROMPTS[1], long]))
+    assert "left out" not in run(*SMALL, *DRAFTS, *FEW, "--prompts", file).err
+    result = run(*SMALL, *DRAFTS, *FEW, "--prompts", file, "--num-prompts", "3")
+    refused(result, "long.txt has 2 of 3 prompts", "3 at least must be; for example: Row 2: the prompt has")
+    assert "left out" not in result.err

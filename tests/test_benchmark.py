@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -526,8 +527,9 @@ def test_the_figure_draws_medians_and_quartiles(tmp_path: Path, monkeypatch: pyt
         draw_figure(results, tmp_path / "missing" / "a.svg", "")
 
 
-def test_the_figure_says_what_it_was_measured_on(tmp_path: Path) -> None:
+def test_the_figure_says_what_it_was_measured_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from matplotlib import rc_context
+    from matplotlib.figure import Figure
 
     results = BenchResults.of(invented())
     place = results.environment
@@ -536,9 +538,19 @@ def test_the_figure_says_what_it_was_measured_on(tmp_path: Path) -> None:
         f"random-llama, float32; {cpu_name()}, {place['threads']} thread{'s' * (place['threads'] != 1)}; "
         "drafter prompt-lookup, K = 7; up to 6 new tokens; medians and quartiles of 3 repeats"
     )
+    figures: list[Figure] = []
+    save = Figure.savefig
+    monkeypatch.setattr(
+        Figure, "savefig", lambda self, *args, **more: (figures.append(self), save(self, *args, **more))
+    )
     with rc_context({"svg.fonttype": "none"}):
-        draw_figure(results, tmp_path / "a.svg", "what_$1$ it was")
-    assert "what_$1$ it was" in (tmp_path / "a.svg").read_text()
+        draw_figure(results, tmp_path / "a.svg", "what_$1$ it was " * 9)
+    assert "what_$1$ it was what" in (tmp_path / "a.svg").read_text()
+    (figure,) = figures
+    (panel,), (legend,), title = figure.axes, figure.legends, figure.texts[0]
+    boxes = [each.get_tightbbox() for each in (panel, legend, title)]
+    assert all(box is not None and box.x0 >= 0 and box.x1 <= figure.bbox.x1 for box in boxes)
+    assert not any(one.overlaps(other) for one, other in combinations(boxes, 2))
     gpu = replace(results, environment={**place, "device": "cuda:0", "device_name": "a card"})
     assert "; a card; " in figure_caption(gpu)
 
