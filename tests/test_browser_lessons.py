@@ -219,3 +219,26 @@ def test_queries_of_covered_rows_light_nothing_up(browser, server):
         assert player(page).evaluate("root => root.player.panes.map((pane) => pane.focus)") == [None, None]
         hover(page, 0, query(0, 0))
         assert player(page).evaluate("root => root.player.panes.every((pane) => pane.focus)")
+
+
+def test_a_shared_cursor_is_covered_with_any_of_its_rows(browser, server):
+    """A question about row 1 of vanilla: the cursor of row 0 would tell where row 1 writes."""
+    number, place, asked = next(
+        (number, count, target)
+        for number, lesson in LESSONS.items()
+        for count in range(1, len(lesson.questions) + 1)
+        if (target := target_of(lesson, Place(number, "predict", count), answered=False)).hide == (("left", 1),)
+        if target.left == "vanilla" and target.step > 0
+    )
+    with learning(browser, server, number) as page:
+        for count in range(1, place + 1):
+            forward(page)
+            wait_until(lambda count=count: at(page, f"{number}/predict/{count}"))
+        assert state(page) == (str(asked.step), asked.sub)
+        assert [number_beside(page, "left", f"next-{row}") for row in (0, 1)] == ["?", "?"]
+        page.get_by_text("This step as a table").click()
+        cells = page.get_by_role("table").last.get_by_role("row").nth(1).locator("th, td").all_inner_texts()
+        assert cells[7:9] == ["?", "?"]
+        hover(page, 0, query(0, 0))
+        assert "slot" not in page.get_by_role("tooltip").inner_text().replace("Slot", "")
+        assert [row for row, _ in player(page).evaluate(COVERED)[0]] == [1]

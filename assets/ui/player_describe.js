@@ -136,7 +136,7 @@ function describeQuery(player, pane, query) {
   const phase = query.kind === "draft" && judged && query.verdict ? (query.verdict === "accepted" ? "accepted" : "rejected") : query.kind;
   if (query.word >= 0) lines.push(["Token", wordAndId(player.data, query.word)]);
   lines.push(["Position", `${query.position}${query.kind === "pad" ? ", the row’s last again" : ""}`]);
-  if (covered) lines.push(["Slot", "shown once you answer or skip the question"]);
+  if (isCursorCovered(pane, query.row)) lines.push(["Slot", "shown once you answer or skip the question"]);
   else if (query.slot < 0) lines.push(["Written", "nowhere; it reads nothing"]);
   else lines.push(readsLine(query, reads));
   const copied = copiedFrom(player, pane, query);
@@ -146,7 +146,7 @@ function describeQuery(player, pane, query) {
   if (judged && query.answer >= 0 && query.verdict !== "rejected" && query.verdict !== "unused") {
     lines.push(["Target says", bestTokens(player, pane, query) || quoted(player.data, query.answer)]);
   }
-  const place = `row ${query.row}` + (query.slot < 0 || covered ? "" : `, slot ${query.slot}`);
+  const place = `row ${query.row}` + (query.slot < 0 || isCursorCovered(pane, query.row) ? "" : `, slot ${query.slot}`);
   return description(title, phase, query.row, query.slot, place, lines);
 }
 

@@ -183,10 +183,11 @@ function rowFacts(player, pane, row) {
   let holes = 0;
   for (let each = 1; each <= last; each++) holes += pane.run.at(each, row).holes.length;
   const fed = entry.kind === "prefill" ? several(entry.fed.length, "prompt token") : join(entry.fed.concat(Array(entry.pads).fill(-1)));
+  const told = (value) => (isCursorCovered(pane, row) ? "?" : value);
   return [
     pane.title, `${row}: ${data.rows[row]}`, stage < 1 ? "–" : entry.kind === "finished" && !entry.pads ? "finished, nothing" : fed,
     entry.drafted ? join(entry.fed.slice(1)) : "none", judged ? `${entry.accepted} of ${entry.drafted}` : "–", judged ? own : "–",
-    done ? entry.emitted : "–", before ? before.next : 0, holes, before ? before.cacheLen : 0, tailText(player, textOf(pane, row)),
+    done ? entry.emitted : "–", told(before ? before.next : 0), told(holes), before ? before.cacheLen : 0, tailText(player, textOf(pane, row)),
   ];
 }
 
