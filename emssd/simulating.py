@@ -7,7 +7,7 @@ import json
 from dataclasses import fields
 from pathlib import Path
 
-from emssd.acceptance import MAX_BATCH, Acceptance, check_whole
+from emssd.acceptance import MAX_BATCH, MAX_OUTPUT, Acceptance, check_whole
 from emssd.config import BASELINE
 from emssd.cost_model import KERNELS, CostModel
 from emssd.errors import ConfigError, shown
@@ -73,6 +73,8 @@ def read_setting(args: argparse.Namespace) -> Setting:
         ConfigError: a setting is out of range or unknown.
     """
     given = {name: getattr(args, name) for name in FROM_ACCEPTANCE if getattr(args, name) is not None}
+    if args.output_tokens is not None:
+        check_whole("--max-new-tokens", args.output_tokens, 1, MAX_OUTPUT)
     acceptance = Acceptance(**given)
     methods = [name for name in _items(args.methods or METHODS) if name != BASELINE]
     for method in methods:

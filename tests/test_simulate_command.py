@@ -213,7 +213,7 @@ def test_a_model_that_does_not_fit_is_noted(run):
         (["--paper", "--max-new-tokens", "5"], "--max-new-tokens does not go with --paper"),
         (["--paper", "--seed", "-1"], "seed must be a whole number from 0"),
         (["--json", "/nowhere/x.json"], "Cannot write /nowhere/x.json"),
-        (["--max-new-tokens", "0"], "output_tokens must be a whole number from 1"),
+        (["--max-new-tokens", "0"], "error: --max-new-tokens must be a whole number from 1 to 1024, not 0"),
     ],
 )
 def test_bad_input_is_one_line_and_exit_code_2(run, arguments, message):
