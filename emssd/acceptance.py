@@ -96,6 +96,26 @@ class Acceptance:
         variance = math.log1p((self.prompt_sd / self.prompt_mean) ** 2)
         return np.exp(math.log(self.prompt_mean) - variance / 2 + math.sqrt(variance) * numbers)
 
+    @property
+    def longest_prompt(self) -> int:
+        """Tokens of the longest prompt that can be drawn."""
+        if self.prompt_law == "equal" or not self.prompt_sd:
+            return int(self.prompt_lengths(np.zeros(1))[0])
+        return self.prompt_max
+
+    def cache_slots(self, batch_size: int, padded: bool) -> float:
+        """Expected slots that are set aside for a batch, before it is known how its rows will do.
+
+        Args:
+            batch_size: rows.
+            padded: all rows have the longest prompt's slots and a column that may advance by K + 1 in each step; else
+                every row has its own prompt's and output's.
+        """
+        if not padded:
+            return batch_size * (self.mean_longest_prompt(1) + self.output_tokens)
+        row = self.mean_longest_prompt(batch_size) + self.output_tokens * (self.num_draft_tokens + 1)
+        return batch_size * row
+
     def mean_longest_prompt(self, batch_size: int) -> float:
         """Expected length of the longest of `batch_size` prompts; of 1 it is the mean prompt, cut-offs included."""
         return float(np.mean(self.prompt_lengths(_largest_of(batch_size))))
@@ -151,7 +171,7 @@ class Trajectories:
         return Trajectories(lengths, group(self.drafted), group(self.gained), self.decoded)
 
 
-def draw_rows(acceptance: Acceptance, num_rows: int, seed: int, capped: bool = True) -> Trajectories:
+def draw_rows(acceptance: Acceptance, num_rows: int, seed: int, capped: bool = True, part: int = 0) -> Trajectories:
     """Invent rows. The same seed gives the same random numbers, also under another acceptance with equal lengths.
 
     Args:
@@ -160,9 +180,10 @@ def draw_rows(acceptance: Acceptance, num_rows: int, seed: int, capped: bool = T
         seed: a whole number from 0.
         capped: drafts are cut so that a row ends with exactly its output tokens, as the engine does. False: as in the
             authors' code, a row's last step may gain more tokens than were left.
+        part: other rows of the same seed, for those who draw many in parts.
     """
     check_whole("seed", seed, 0, 2**63 - 1)
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng([part, seed] if part else seed)
     row_numbers, prompt_numbers = draw.standard_normal(num_rows), draw.standard_normal(num_rows)
     hit_rates, token_rates = acceptance.rates(row_numbers)
     left, decoded = np.full(num_rows, acceptance.output_tokens - 1), acceptance.output_tokens - 1

@@ -167,7 +167,7 @@ def _add_simulate(command: Command) -> None:
         "--spread", **number, help="standard deviation of both rates' logits between rows (default: 0.08)"
     )
     rows.add_argument("--prompt-mean", **number, help="mean tokens of a prompt (default: 900)")
-    rows.add_argument("--prompt-sd", **number, help="their standard deviation (default: 450)")
+    rows.add_argument("--prompt-sd", **number, help="their standard deviation (default: 450); not with equal ones")
     rows.add_argument("--prompt-law", metavar="NAME", help="lognormal, normal or equal (default: lognormal)")
     rows.add_argument("--prompt-min", **whole, help="shortest prompt (default: 1)")
     rows.add_argument("--prompt-max", **whole, help="longest prompt (default: 1919)")
@@ -182,6 +182,12 @@ def _add_simulate(command: Command) -> None:
     )
     costs.add_argument("--model-shape", metavar="NAME", help="a preset or a config.json (default: opt-6.7b)")
     costs.add_argument("--kernel", metavar="NAME", help="attention: per_token, the paper's, or varlen")
+    costs.add_argument(
+        "--dtype",
+        metavar="NAME",
+        help="weights and cache: float32, float16, bfloat16 or float8 (default: float16, or the next one that the "
+        "machine has a rate for)",
+    )
     paper = parser.add_argument_group("the paper")
     paper.add_argument(
         "--paper", action="store_true", help="its 31 numbers with a fitted model's beside them; exit 1 if it got worse"
@@ -273,6 +279,11 @@ def _add_view(command: Command) -> None:
     )
     parser.add_argument("--no-browser", action="store_true", help="print the address, open nothing")
     parser.add_argument("--html", metavar="OUT", help='write the page instead of starting the app; "-" prints it')
+    parser.add_argument(
+        "--chrome-trace",
+        metavar="OUT",
+        help='write a timeline for Perfetto or chrome://tracing instead of starting the app; "-" prints it',
+    )
 
 
 def _add_lesson(command: Command) -> None:

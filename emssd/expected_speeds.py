@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,7 +17,8 @@ from emssd.expectation import expected_runs
 LONGEST_DRAFT = 16
 COUNTED = ("rows", "query_slots", "span_slots", "launches", "live", "query_rows")
 TRIED = (1, 2, 3, 4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 96, 128, 192, MAX_BATCH)
-"""Batch sizes between which the first one below greedy is looked for."""
+"""Batch sizes between which those below greedy are looked for."""
+Ranges = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,10 @@ def runs_of(acceptance: Acceptance, batches: tuple[int, ...], methods: tuple[str
 def falls_below(
     acceptance: Acceptance, costs: CostModel, method: str, known: Mapping[int, float] | None = None
 ) -> int | None:
-    """Smallest batch size at which a method is expected to be slower than greedy, as far as speed-ups fall with it.
+    """Smallest batch size at which a method is expected to be slower than greedy.
+
+    At larger ones it may be faster again, for example where more rows share the reading of a mixture's experts:
+    `slower_ranges` says where.
 
     Args:
         acceptance: how rows behave.
@@ -76,19 +81,49 @@ def falls_below(
     Returns:
         None: there is none up to `MAX_BATCH`.
     """
-    known = known or {}
-
-    def slower(batch: int) -> bool:
-        if batch in known:
-            return known[batch] < 1
-        return runs_of(acceptance, (batch,), (BASELINE, method)).speed_ups(costs)[batch, method] < 1
-
+    slower = _slower(acceptance, costs, method, known or {})
     low = 0
     for batch in TRIED:
         if slower(batch):
             return _first(slower, low, batch)
         low = batch
     return None
+
+
+def slower_ranges(
+    acceptance: Acceptance, costs: CostModel, method: str, known: Mapping[int, float] | None = None
+) -> Ranges:
+    """All batch sizes up to `MAX_BATCH` at which a method is expected to be slower than greedy.
+
+    Args:
+        acceptance, costs, method, known: as for `falls_below`.
+
+    Returns:
+        (first, last) of each range, ascending; () where it is never slower. Ends are exact where the answer changes
+        once between two neighbouring sizes of `TRIED`.
+    """
+    missing = tuple(batch for batch in TRIED if batch not in (known or {}))
+    factors = runs_of(acceptance, missing, (BASELINE, method)).speed_ups(costs) if missing else {}
+    known = {**(known or {}), **{batch: factors[batch, method] for batch in missing}}
+    slower = _slower(acceptance, costs, method, known)
+    found: list[tuple[int, int]] = []
+    start = 1 if slower(1) else 0
+    for low, high in pairwise(TRIED):
+        if slower(high) and not start:
+            start = _first(slower, low, high)
+        elif start and not slower(high):
+            found.append((start, _first(lambda batch: not slower(batch), low, high) - 1))
+            start = 0
+    return (*found, (start, MAX_BATCH)) if start else tuple(found)
+
+
+def _slower(acceptance: Acceptance, costs: CostModel, method: str, known: Mapping[int, float]) -> Callable[[int], bool]:
+    def slower(batch: int) -> bool:
+        if batch in known:
+            return known[batch] < 1
+        return runs_of(acceptance, (batch,), (BASELINE, method)).speed_ups(costs)[batch, method] < 1
+
+    return slower
 
 
 def _first(holds: Callable[[int], bool], low: int, high: int) -> int:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 from emssd.acceptance import MAX_BATCH
 from emssd.config import BASELINE
-from emssd.expected_speeds import LONGEST_DRAFT
-from emssd.run_counts import RunCounts
-from emssd.simulation import Simulation
+from emssd.expected_speeds import LONGEST_DRAFT, Ranges
+from emssd.simulation import RunTotals, Simulation, batch_memory_note
 
 LABEL, CELL = 42, 10
 ROW_WORDS = {"useful": "useful", "pad": "padding of live rows", "finished": "finished rows"}
@@ -52,9 +52,18 @@ def _head(simulation: Simulation) -> list[str]:
         f"prompts {prompts}; {numbers.output_tokens} output tokens. {setting.batches} batches of each size, seed "
         f"{setting.seed}.",
     ]
-    slots = max(setting.batch_sizes) * (numbers.mean_longest_prompt(max(setting.batch_sizes)) + numbers.output_tokens)
-    warning = hardware.memory_note(setting.model[1], setting.dtype, slots)
-    return lines + ([f"Note: {warning}"] if warning else [])
+    return lines + [f"Note: {words}" for words in _memory_notes(simulation)]
+
+
+def _memory_notes(simulation: Simulation) -> Iterator[str]:
+    """The machine's sentence for the weights, or one for each method whose largest batch does not fit."""
+    setting, (_, shape), (_, hardware) = simulation.setting, simulation.setting.model, simulation.setting.hardware
+    if note := hardware.memory_note(shape, setting.dtype):
+        yield note
+        return
+    for method in (BASELINE, *setting.methods):
+        if note := batch_memory_note(setting, method):
+            yield note
 
 
 def _speed_lines(simulation: Simulation) -> Iterator[str]:
@@ -65,8 +74,8 @@ def _speed_lines(simulation: Simulation) -> Iterator[str]:
         yield _line(f"  {method}", [f"{factor:.2f}x" for factor in factors])
     yield "Tokens/s"
     for method in (BASELINE, *setting.methods):
-        speeds = [simulation.runs[size][method].tokens_per_second(setting.cost_model) for size in setting.batch_sizes]
-        yield _line(f"  {method}", [f"{speed:,.0f}" for speed in speeds])
+        speeds = [simulation.runs[size][method].tokens_per_second for size in setting.batch_sizes]
+        yield _line(f"  {method}", [three_digits(speed) for speed in speeds])
     drafting = [method for method in setting.methods if not method.startswith("greedy")]
     if drafting:
         lengths = [simulation.runs[size][drafting[0]].mean_acceptance_length for size in setting.batch_sizes]
@@ -91,27 +100,43 @@ def _kinds(simulation: Simulation, table: str, words: dict[str, str], form: str,
                 yield _line(f"  {method:<14} {word}", [format(mean, form) for mean in means])
 
 
-def _mean(run: RunCounts, table: str, kind: str) -> float:
+def _mean(run: RunTotals, table: str, kind: str) -> float:
     """Mean of a count over the steps that exist; slots of the paper's kernel as often as they are read."""
-    values = run.input_rows[kind] if table == "input_rows" else run.kv_slots_scanned[table][kind]
-    if table == "per_token":
-        values = values * run.launches
-    steps = float(run.happens.sum())
-    return float((run.happens * values).sum()) / steps if steps else 0.0
+    total = run.launched[kind] if table == "per_token" else run.kinds[table][kind]
+    return total / run.steps if run.steps else 0.0
 
 
 def _answers(simulation: Simulation) -> Iterator[str]:
     sizes = simulation.setting.batch_sizes
-    if simulation.falls:
+    if simulation.slower:
         yield f"Best number of drafts, 1..{LONGEST_DRAFT}, at the same rates (expected)"
-    for method in simulation.falls:
+    for method in simulation.slower:
         best = [simulation.best_drafts[size][method][0] for size in sizes]
         yield _line(f"  {method}", [f"{drafts}+" if drafts == LONGEST_DRAFT else str(drafts) for drafts in best])
-    for method, batch in simulation.falls.items():
-        if batch is None:
-            yield f"{method} is expected to stay above {BASELINE} up to batch {MAX_BATCH}."
-        else:
-            yield f"{method} is expected to fall below {BASELINE} at batch {batch}."
+    for method, ranges in simulation.slower.items():
+        yield f"{method} {slower_words(ranges)}."
+
+
+def slower_words(ranges: Ranges) -> str:
+    """Where a method is expected to be slower than greedy, as the end of a sentence that begins with its name."""
+    if not ranges:
+        return f"is expected to stay above {BASELINE} up to batch {MAX_BATCH}"
+    if ranges == ((1, MAX_BATCH),):
+        return f"is expected to stay below {BASELINE} up to batch {MAX_BATCH}"
+    if len(ranges) == 1 and ranges[0][1] == MAX_BATCH:
+        return f"is expected to fall below {BASELINE} at batch {ranges[0][0]}"
+    parts = [
+        f"from batch {first} on" if last == MAX_BATCH else f"at batch {first}" if first == last else
+        f"at batches {first} to {last}"
+        for first, last in ranges
+    ]  # fmt: skip
+    return f"is expected to be below {BASELINE} {' and '.join(parts)}, and above it at all others up to {MAX_BATCH}"
+
+
+def three_digits(value: float) -> str:
+    """A number to three significant digits, or to whole ones where it has more."""
+    decimals = 0 if value <= 0 else max(2 - math.floor(math.log10(value)), 0)
+    return f"{value:,.{min(decimals, 6)}f}"
 
 
 def _line(label: str, cells: Sequence[str]) -> str:

@@ -82,6 +82,7 @@ def simulate(
     seed: int,
     shape: ModelShape | None = None,
     model_name: str = "opt-6.7b",
+    dtype: str | None = None,
 ) -> dict[str, GenerationTrace]:
     """Decode one invented batch with several methods.
 
@@ -104,6 +105,7 @@ def simulate(
         check_method(method)
     shape = model_named(model_name) if shape is None else shape
     rows = script_rows(acceptance, draw_rows(acceptance, batch_size, seed), seed, shape)
+    model = {**_model(shape, model_name), **({"dtype": dtype} if dtype else {})}
     traces = {}
     for method in methods:
         config = SpeculativeConfig.for_method(
@@ -114,7 +116,7 @@ def simulate(
             seed=seed,
         )
         scripted = rows if config.drafts else [row.one_by_one() for row in rows]
-        traces[method] = _run(config, scripted, _model(shape, model_name), acceptance)
+        traces[method] = _run(config, scripted, model, acceptance)
     return traces
 
 

@@ -12,6 +12,9 @@ from emssd.config import METHODS
 from emssd.cost_model import CostModel
 from emssd.errors import ConfigError
 from emssd.expectation import expected_runs, expected_steps
+from emssd.expected_speeds import falls_below, runs_of, slower_ranges
+from emssd.hardware import HARDWARE
+from emssd.model_config import shape_from_config
 from emssd.run_counts import RunCounts, count_batches, speed_up
 
 BATCH_SIZES = (1, 2, 4, 8, 12, 16, 20, 24)
@@ -203,3 +206,32 @@ def test_a_bad_batch_size_is_named(size):
 def test_an_unknown_method_is_named():
     with pytest.raises(ConfigError, match="Unknown method 'fast'"):
         expected_steps(Acceptance(), 2, ["fast"])
+
+
+MIXTRAL = {
+    **{"model_type": "mixtral", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32},
+    **{"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000, "num_local_experts": 8},
+    **{"num_experts_per_tok": 2, "tie_word_embeddings": False},
+}
+SHARED_EXPERTS = CostModel.for_hardware(HARDWARE["h200"], shape_from_config(MIXTRAL), "float16")
+RANGES = {
+    "falls and stays": (COSTS[0], Acceptance(), 1),
+    "never": (COSTS[2], Acceptance(hit_rate=0.99, token_rate=0.99, output_tokens=40), 0),
+    "always": (COSTS[1], Acceptance(hit_rate=1.0, token_rate=0.0, output_tokens=40), 1),
+    "recovers": (SHARED_EXPERTS, Acceptance(hit_rate=0.6, token_rate=0.6), 2),
+}
+
+
+@pytest.mark.parametrize("name", RANGES)
+def test_where_vanilla_is_slower_is_what_trying_sizes_says(name):
+    costs, acceptance, number = RANGES[name]
+    found = slower_ranges(acceptance, costs, "vanilla")
+    assert len(found) == number
+    inside = {batch for first, last in found for batch in range(first, last + 1)}
+    edges = {batch + step for ends in found for batch in ends for step in (-1, 0, 1)}
+    sizes = tuple(sorted((edges | {1, 2, 5, 40, 256}) & set(range(1, 257))))
+    speeds = runs_of(acceptance, sizes, ("greedy", "vanilla")).speed_ups(costs)
+    assert {batch for batch in sizes if speeds[batch, "vanilla"] < 1} == inside & set(sizes)
+    assert falls_below(acceptance, costs, "vanilla") == (found[0][0] if found else None)
+    known = {batch: speeds[batch, "vanilla"] for batch in sizes}
+    assert slower_ranges(acceptance, costs, "vanilla", known) == found

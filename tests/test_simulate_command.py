@@ -234,16 +234,6 @@ def test_a_config_that_is_no_json_and_a_folder_that_is_a_file(run, tmp_path):
     assert "Name a folder" in err
 
 
-def test_prompts_too_long_for_the_model_lose_no_results(run, tmp_path):
-    code, out, err = run(
-        *("simulate", "--batch-sizes", "2", "--batches", "2", "--prompt-mean", "2000", "--prompt-max", "2040"),
-        *("--record", str(tmp_path / "traces")),
-    )
-    assert code == 2
-    assert "Speed-up over greedy" in out
-    assert "do not fit the model's 2048 positions" in err
-
-
 def test_ctrl_c_leaves_with_130(run, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt

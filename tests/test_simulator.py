@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from emssd.acceptance import Acceptance, draw_rows
-from emssd.accounting import ATTENTION_MODES, INPUT_KINDS, SCAN_KINDS, step_account
+from emssd.accounting import ATTENTION_MODES, INPUT_KINDS, SCAN_KINDS, kv_bytes_per_slot, step_account
 from emssd.cells import iter_cells
 from emssd.chrome_trace import chrome_trace
 from emssd.config import METHODS, SpeculativeConfig
@@ -16,7 +16,9 @@ from emssd.cost_model import PAPER_FIT, StepCounts
 from emssd.counters_csv import counters_csv, totals_csv
 from emssd.errors import ConfigError
 from emssd.layouts import make_layout
-from emssd.model_presets import MODELS, shape_from_config
+from emssd.model_config import shape_from_config
+from emssd.model_presets import MODELS
+from emssd.model_shape import ModelShape
 from emssd.run_counts import count_batches, speed_up
 from emssd.simulator import simulate
 from emssd.trace import GenerationTrace
@@ -117,6 +119,17 @@ def test_the_player_opens_simulated_traces(tmp_path):
     assert 'data-testid="player"' in page
     assert '"vanilla"' in page
     assert '"ems-sd"' in page
+
+
+def test_a_trace_keeps_a_compressed_cache_and_counted_weights():
+    config = {"model_type": "deepseek_v2", "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
+    config |= {"kv_lora_rank": 12, "q_lora_rank": None, "qk_rope_head_dim": 4, "qk_nope_head_dim": 6, "v_head_dim": 10}
+    config |= {"n_routed_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24, "n_shared_experts": 1}
+    shape = shape_from_config({**config, "first_k_dense_replace": 1, "vocab_size": 97, "dtype": "bfloat16"})
+    model = simulate(SMALL, 1, ["ems-sd"], 0, shape, "tiny", "bfloat16")["ems-sd"].model
+    assert model["dtype"] == "bfloat16"
+    assert ModelShape.from_trace(model) == shape
+    assert kv_bytes_per_slot(model) == 3 * (12 + 4) * 2
 
 
 def test_a_simulated_trace_says_so_and_measures_nothing():
