@@ -1,6 +1,8 @@
 """Traces in the Trace Event Format (JSON), which Perfetto and chrome://tracing open: when was what done.
 
 Times are the measured seconds of a trace. They are laid end to end: what happened between two steps is not in a trace.
+A trace without any, such as a simulated one, gets the app's modelled time: its decode steps then have no phases, and
+its prefill, which the model leaves out, takes none.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from itertools import count
 from typing import Any
 
 from emssd.config import METHOD_TITLES
+from emssd.cost_model import PAPER_FIT
 from emssd.errors import TraceError
 from emssd.token_text import visible
 from emssd.trace import GenerationTrace, RowTrace, StepTrace
@@ -18,6 +21,7 @@ from emssd.trace import GenerationTrace, RowTrace, StepTrace
 # In the order in which they happen. In prefill the drafter starts when the prompts are in the cache.
 DECODE_PHASES = ("draft", "target", "verify", "commit")
 PREFILL_PHASES = ("target", "verify", "commit", "draft")
+MODELLED = f"modelled for {PAPER_FIT.name}"
 LATEST = 2**63 / 1e9
 """Seconds that fit into the viewers' clocks of nanoseconds."""
 
@@ -34,7 +38,7 @@ def chrome_trace(traces: Mapping[str, GenerationTrace]) -> str:
         A JSON object. Each process has a thread "loop" with a slice for every step, in it the phases (draft, target,
         verify, commit; the rest of the step is recording), a thread for every row, and counters: input rows and
         scanned KV slots by kind for the time of the step, holes so far from its end on. "ts" and "dur" are
-        microseconds.
+        microseconds. The process's label says so where they are modelled.
 
     Raises:
         TraceError: the seconds of a trace add up to more than the format can hold.
@@ -56,7 +60,9 @@ def _names(process: int, thread_ids: list[int], name: str, trace: GenerationTrac
     title = METHOD_TITLES.get(name, visible(name))
     yield _metadata(process, thread_ids[0], "process_name", name=title)
     yield _metadata(process, thread_ids[0], "process_sort_index", sort_index=process)
-    yield _metadata(process, thread_ids[0], "process_labels", labels=visible(str(trace.model.get("name", ""))))
+    model = visible(str(trace.model.get("name", "")))
+    label = model if is_measured(trace) else f"{model}, {MODELLED}"
+    yield _metadata(process, thread_ids[0], "process_labels", labels=label)
     for place, thread in enumerate(thread_ids):
         yield _metadata(process, thread, "thread_name", name=f"row {place - 1}" if place else "loop")
         yield _metadata(process, thread, "thread_sort_index", sort_index=place)
@@ -70,16 +76,20 @@ def _about(trace: GenerationTrace) -> dict[str, Any]:
     model = {name: visible(str(trace.model.get(name, ""))) for name in ("name", "dtype", "device")}
     return {"emssd_version": visible(trace.emssd_version), "created": visible(trace.created),
             "attention": visible(trace.attention), "drafter": visible(str(trace.drafter.get("name", ""))),
-            "model": model}  # fmt: skip
+            "time": "measured" if is_measured(trace) else MODELLED, "model": model}  # fmt: skip
+
+
+def is_measured(trace: GenerationTrace) -> bool:
+    """Whether any second of the trace was measured."""
+    return any(seconds > 0 for step in trace.steps for seconds in step.seconds.values())
 
 
 def _process(process: int, thread_ids: list[int], trace: GenerationTrace) -> Iterator[Event]:
     """Slices and counters of all steps, a slice before those inside it."""
-    loop, now = thread_ids[0], 0.0
+    loop, now, measured = thread_ids[0], 0.0, is_measured(trace)
     for step in trace.steps:
         phases = PREFILL_PHASES if step.kind == "prefill" else DECODE_PHASES
-        # a trace from elsewhere may name a total below its parts
-        end = now + max(step.seconds.get("total", 0.0), sum(step.seconds.get(phase, 0.0) for phase in phases))
+        end = now + (_measured_seconds(step) if measured else _modelled_seconds(step))
         if end > LATEST:
             raise TraceError(f"steps[{step.index}].seconds is too much time for the Trace Event Format.")
         name = "prefill" if step.kind == "prefill" else f"step {step.index}"
@@ -103,6 +113,15 @@ def _process(process: int, thread_ids: list[int], trace: GenerationTrace) -> Ite
         yield _counter(process, loop, "input rows", now, dict.fromkeys(last.input_rows, 0))
         kinds = dict.fromkeys(last.kv_slots_scanned["per_token"], 0)
         yield _counter(process, loop, "KV slots scanned per token", now, kinds)
+
+
+def _measured_seconds(step: StepTrace) -> float:
+    """A trace from elsewhere may name a total below its parts."""
+    return max(step.seconds.get("total", 0.0), sum(step.seconds.get(phase, 0.0) for phase in DECODE_PHASES))
+
+
+def _modelled_seconds(step: StepTrace) -> float:
+    return 0.0 if step.kind == "prefill" else PAPER_FIT.step_seconds(step.account)
 
 
 def _slice(process: int, thread: int, category: str, name: str, begin: float, end: float, args: Event) -> Event:

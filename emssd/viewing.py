@@ -15,8 +15,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+from emssd.chrome_trace import chrome_trace
 from emssd.config import BASELINE
 from emssd.errors import ConfigError, TraceError
+from emssd.result_files import STDOUT, check_target, write_text
 from emssd.trace import GenerationTrace, write_text_atomically
 
 APP = Path(__file__).resolve().parents[1] / "app.py"
@@ -27,15 +29,23 @@ SECONDS_TO_STOP = 10.0
 
 
 def view_command(args: argparse.Namespace) -> int:
-    """Open traces in the browser until Ctrl-C, or write the page to `args.html`; 0 in both cases.
+    """Open traces in the browser until Ctrl-C, or write `args.html` and `args.chrome_trace` instead; 0 in all cases.
 
     Raises:
         TraceError: a file is not a valid trace, or the files do not belong together.
         ConfigError: the app cannot be started.
     """
+    targets = [target for target in (args.html, args.chrome_trace) if target is not None]
+    if targets.count(STDOUT) > 1:
+        raise ConfigError('Only one of --html and --chrome-trace can be "-": name a file for the other.')
+    for target in targets:
+        check_target(target)
     traces = read_traces([Path(name) for name in args.files])
     if args.html is not None:
         write_page(traces, args.html)
+    if args.chrome_trace is not None:
+        write_text(args.chrome_trace, chrome_trace(traces))
+    if targets:
         return 0
     with suppress_interrupt():
         serve(list(map(Path, args.files)), args.port, not args.no_browser)

@@ -8,10 +8,13 @@ from collections import defaultdict
 import pytest
 from hypothesis import given, settings
 
+from emssd.acceptance import Acceptance
 from emssd.chrome_trace import chrome_trace
 from emssd.config import METHOD_TITLES
+from emssd.cost_model import PAPER_FIT
 from emssd.decoding import generate
 from emssd.errors import TraceError
+from emssd.simulator import simulate
 from emssd.trace import PHASES, GenerationTrace
 from tests.properties import engine_cases, ragged_cases
 from tests.recorded import RECORDED, hostile_trace, recorded, scripted_run
@@ -215,6 +218,26 @@ def test_times_that_no_viewer_can_hold_are_refused_by_name():
     trace.steps[1].seconds["target"] = 1e300
     with pytest.raises(TraceError, match=r"^steps\[1\]\.seconds is too much time"):
         chrome_trace({"ems-sd": trace})
+
+
+def test_a_trace_without_measured_seconds_gets_modelled_ones_and_says_so():
+    acceptance = Acceptance(output_tokens=12, prompt_law="equal", prompt_mean=9)
+    traces = simulate(acceptance, 3, ["vanilla", "ems-sd"], 1)
+    text = chrome_trace(traces)
+    events = read(text)
+    for process, trace in enumerate(traces.values(), start=1):
+        mine = [event for event in events if event["pid"] == process]
+        whole = sum(PAPER_FIT.step_seconds(step.account) for step in trace.steps if step.kind == "decode")
+        assert whole > 0.01
+        assert seconds(slices(mine, "step")) == pytest.approx(whole, abs=1e-7)
+        assert all(event["dur"] > 0 for event in slices(mine, "step")[1:])
+        assert slices(mine, "step")[0]["dur"] == 0  # prefill is not modelled
+        assert slices(mine, "phase") == []
+        label = next(event["args"]["labels"] for event in mine if event["name"] == "process_labels")
+        assert label == f"opt-6.7b, modelled for {PAPER_FIT.name}"
+        assert json.loads(text)["otherData"][trace.method]["time"] == f"modelled for {PAPER_FIT.name}"
+    measured = json.loads(chrome_trace({"vanilla": scripted_run("vanilla")}))
+    assert measured["otherData"]["vanilla"]["time"] == "measured"
 
 
 def test_nothing_recorded_is_a_valid_file():

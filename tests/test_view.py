@@ -16,6 +16,8 @@ import pytest
 
 from emssd import viewing
 from emssd.__main__ import main
+from emssd.chrome_trace import chrome_trace
+from emssd.trace import GenerationTrace
 from emssd.ui.library import VIEW_VARIABLE
 from tests.recorded import RECORDED, recorded, scripted_run
 
@@ -136,6 +138,21 @@ def test_greedy_is_the_baseline_of_two_others(view, files):
 
 def test_a_page_that_cannot_be_written(view, files, tmp_path):
     refused(view(files["ems-sd"], "--html", tmp_path / "no" / "page.html"), "Cannot write")
+
+
+def test_a_timeline_is_written_in_place_of_the_app(view, files, tmp_path):
+    out = tmp_path / "timeline.json"
+    traces = {name: GenerationTrace.from_json(files[name]) for name in ("vanilla", "ems-sd")}
+    assert view(files["vanilla"], files["ems-sd"], "--chrome-trace", out) == (0, "", "")
+    assert out.read_text(encoding="utf-8") == chrome_trace(traces)
+    code, text, err = view(*files.values(), "--chrome-trace", "-")  # any number of methods
+    assert (code, err) == (0, "")
+    assert len(json.loads(text)["otherData"]) == len(files)
+    page = tmp_path / "page.html"
+    assert view(files["ems-sd"], "--html", page, "--chrome-trace", out) == (0, "", "")
+    assert "player" in page.read_text(encoding="utf-8")
+    refused(view(files["ems-sd"], "--chrome-trace", tmp_path / "no" / "out.json"), "Cannot write")
+    refused(view(files["ems-sd"], "--html", "-", "--chrome-trace", "-"), "Only one of --html and --chrome-trace")
 
 
 def test_what_the_app_needs_is_checked_before_it_starts(files, capsys, monkeypatch):
