@@ -58,7 +58,8 @@ class PackedModel:
     Args:
         num_rows: rows of the batch.
         seed: another seed is another model.
-        error_rate: share of its choices that differ from those of the model with the same seed and no errors.
+        error_rate: share of its choices that differ from those of the model with the same seed and no errors; some of
+            these end the text.
         eos: whether it can end a text.
     """
 
@@ -108,7 +109,10 @@ class PackedModel:
         right = self._copied(cells) if draw % 4 else 0
         if not right:
             right = EOS_TOKEN if self.eos and draw % 24 == 0 else FIRST_TOKEN + draw // 24 % NUM_TOKENS
-        if _draw("error", self.seed, cells) % 1000 < 1000 * self.error_rate:
+        error = _draw("error", self.seed, cells)
+        if error % 1000 < 1000 * self.error_rate:
+            if self.eos and right != EOS_TOKEN and error // 1000 % 4 == 0:
+                return EOS_TOKEN
             return FIRST_TOKEN + (right - FIRST_TOKEN + 1) % NUM_TOKENS
         return right
 

@@ -43,7 +43,8 @@ def draft_plan(row: BatchRow, num_draft_tokens: int) -> tuple[int, int, list[int
         limit: drafts for this row, 0 .. K. If all are kept and the target adds its own token, the row must not end up
             with more than `remaining` tokens.
         first_slot: slot of the draft model's cache that the first token of `feed` goes to.
-        feed: the committed tokens that the draft model's cache lacks, pending token included.
+        feed: the committed tokens that the draft model's cache lacks, pending token included. What it holds already may
+            be fed again, to the slots where it is.
     """
     raise NotImplementedError("place 1")
 
@@ -84,6 +85,7 @@ def commit(row: BatchRow, drafts: list[int], emitted: list[int], eos_token_id: i
     """Place 4: take in what the row emitted: token_ids, cursor, draft_cursor, finished.
 
     The draft model was fed `row.token_ids` as it was, and then all drafts but the last one; with no drafts it was not
-    run for this row at all.
+    run for this row at all, and its cache falls further behind. `draft_cursor` is exactly the number of committed tokens
+    from the first on that its cache now holds.
     """
     raise NotImplementedError("place 4")
