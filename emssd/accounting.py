@@ -138,7 +138,8 @@ def attention_flops_per_slot(model: Mapping[str, Any]) -> int:
 def kv_bytes_per_slot(model: Mapping[str, Any]) -> int:
     """Bytes of keys and values of one slot in all layers: layers * kv_heads * (head_dim + value_head_dim) * size.
 
-    Of a compressed cache (`latent_width` in the trace's model): layers * latent_width * size. The size of a number is read from `dtype`; a type whose name has no number of bits counts as 4 bytes.
+    Of a compressed cache (`latent_width` in the trace's model): layers * latent_width * size. The size of a
+    number is read from `dtype`; a type whose name has no number of bits counts as 4 bytes.
     """
     shape = ModelShape.from_trace(model)
     return shape.layers * shape.slot_values * shape.bytes_per_value
