@@ -24,17 +24,26 @@ def check(solution: Solution) -> str:
     Raises:
         Failure: the first one that goes wrong.
     """
-    for seed in range(SEEDS):
-        _check_run(solution, seed)
-    return f"{SEEDS} random prompts on {SEEDS} models of 2 to 50 tokens: outputs, forwards and rows are right."
+    for seed, vocab_size, prompt, wanted in sorted(map(_case, range(SEEDS)), key=_size):
+        _check_run(solution, seed, ToyModel(vocab_size, seed), prompt, wanted)
+    return f"{SEEDS} random prompts on {SEEDS} models of 2 to 50 tokens: outputs, forwards and fed tokens are right."
 
 
-def _check_run(solution: Solution, seed: int) -> None:
+def _case(seed: int) -> tuple[int, int, list[int], int]:
+    """Seed, tokens of the vocabulary, prompt, and tokens asked for."""
     draw = Random(f"lesson 1 {seed}")
     vocab_size = draw.choice((2, 3, 7, 13, 50))
     prompt = [draw.randrange(vocab_size) for _ in range(draw.randint(1, 14))]
-    wanted = FEW.get(seed, draw.randint(2, 16))
-    model = ToyModel(vocab_size, seed)
+    return seed, vocab_size, prompt, FEW.get(seed, draw.randint(2, 16))
+
+
+def _size(case: tuple[int, int, list[int], int]) -> tuple[bool, int]:
+    """Short cases first, but those that many mistakes pass, or that are special, last."""
+    _, vocab_size, prompt, wanted = case
+    return min(vocab_size, 2 * len(prompt), wanted) < 3, len(prompt) + wanted
+
+
+def _check_run(solution: Solution, seed: int, model: ToyModel, prompt: list[int], wanted: int) -> None:
     output = solution.call(TITLE, model, prompt, wanted, seed=seed)
     if not isinstance(output, list | tuple):
         raise Failure(f"{TITLE} must return a list of token ids, not {short(output, 60)}.", seed=seed)
@@ -46,7 +55,7 @@ def _check_run(solution: Solution, seed: int) -> None:
 
 def _wrong_output(run: Run, output: list[object]) -> Failure:
     if len(output) != len(run.expected):
-        what = f"max_new_tokens is {len(run.expected)}, and {len(output)} tokens came out."
+        what = f"For the prompt {run.prompt}, max_new_tokens is {len(run.expected)}, and {len(output)} tokens came out."
         if len(output) == len(run.prompt) + len(run.expected):
             what += " Return the new tokens only, without the prompt."
         return run.failure(what, run.expected, output, None)
@@ -60,11 +69,11 @@ def _check_work(run: Run) -> None:
     rows = len(prompt) + wanted - 1 if wanted else 0
     case = f"The output is right, but for prompt length {len(prompt)} and max_new_tokens {wanted} the"
     if model.rows_computed != rows:
-        what = f"{case} model computed {model.rows_computed} rows instead of {rows}."
-        raise run.failure(what, f"{rows} rows", f"{model.rows_computed} rows", _LAST, max(wanted - 1, 0))
+        what = f"{case} model was fed {model.rows_computed} tokens (input rows) instead of {rows}."
+        raise run.failure(what, rows, model.rows_computed, _LAST, max(wanted - 1, 0))
     if len(model.forwards) != wanted:
-        what = f"{case} number of forwards is {len(model.forwards)}."
-        raise run.failure(what, f"{wanted} forwards", f"{len(model.forwards)} forwards", _FORWARDS)
+        what = f"{case} number of forwards is {len(model.forwards)} instead of {wanted}."
+        raise run.failure(what, wanted, len(model.forwards), _FORWARDS)
 
 
 @dataclass(frozen=True)

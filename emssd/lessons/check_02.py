@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from random import Random
-from typing import Any
 
 from emssd.lessons.checking import Failure, Solution
 from emssd.lessons.toy_trace import verdict_trace
@@ -16,6 +15,8 @@ MAX_DRAFTS = 4
 EOS_SETS: tuple[tuple[int, ...], ...] = ((), (2,), (0, 1))
 EXHAUSTIVE_WITH_EOS = 3  # drafts up to which every set of EOS ids is tried; with four drafts it takes one of them
 SEEDS = 40
+TELLING = (((7, 4, 9), (7, 4, 2, 5)), ((7, 4, 9), (7, 4, 9, 5)), ((7, 4, 9), (2, 4, 9, 5)))
+"""Tried first, because a mistake is seen best in them: a wrong draft at the end, none, and one at the beginning."""
 
 
 def check(solution: Solution) -> str:
@@ -24,13 +25,12 @@ def check(solution: Solution) -> str:
     Raises:
         Failure: the first case that is judged wrongly.
     """
-    judge = solution.function(TITLE)
     count = 0
     for draft, target, eos in small_cases():
-        _check_case(judge, draft, target, eos, None)
+        _check_case(solution, draft, target, eos, None)
         count += 1
     for seed in range(SEEDS):
-        _check_case(judge, *_long_case(seed), seed)
+        _check_case(solution, *_long_case(seed), seed)
     return (
         f"All {count} cases over {len(VOCABULARY)} tokens with 0 to {MAX_DRAFTS} drafts, end-of-sequence tokens among "
         f"them, and {SEEDS} random ones with up to 12 drafts."
@@ -38,13 +38,22 @@ def check(solution: Solution) -> str:
 
 
 def small_cases() -> Iterator[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]]:
-    """Every draft and every target over the vocabulary, the shortest first, with end-of-sequence ids."""
+    """Every draft and every target over the vocabulary: first where no token ends the row, then where some do.
+
+    The shortest first, but those without drafts last: hardly a mistake shows there what it is.
+    """
     draw = Random("lesson 2")
-    for drafted in range(MAX_DRAFTS + 1):
+    later = []
+    yield from ((draft, target, ()) for draft, target in TELLING)
+    for drafted in (*range(1, MAX_DRAFTS + 1), 0):
         for draft in product(VOCABULARY, repeat=drafted):
             for target in product(VOCABULARY, repeat=drafted + 1):
-                for eos in EOS_SETS if drafted <= EXHAUSTIVE_WITH_EOS else (draw.choice(EOS_SETS),):
-                    yield draft, target, eos
+                some = EOS_SETS if drafted <= EXHAUSTIVE_WITH_EOS else (draw.choice(EOS_SETS),)
+                later += [(draft, target, eos) for eos in some if eos]
+                if () in some:
+                    yield draft, target, ()
+    yield from ((draft, target, (end,)) for end in (9, 4) for draft, target in TELLING)
+    yield from later
 
 
 def expected_verdict(draft: Sequence[int], target: Sequence[int], eos: Sequence[int]) -> tuple[int, list[int]]:
@@ -70,18 +79,18 @@ def _long_case(seed: int) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, 
 
 
 def _check_case(
-    judge: Callable[..., Any],
+    solution: Solution,
     draft: tuple[int, ...],
     target: tuple[int, ...],
     eos: tuple[int, ...],
     seed: int | None,
 ) -> None:
     num_accepted, emitted = expected_verdict(draft, target, eos)
-    answer = judge(list(draft), list(target), *([eos] if eos else []))
+    case = f"draft {list(draft)}, target {list(target)}, end-of-sequence ids {list(eos) or 'none'}"
+    answer = solution.call(TITLE, list(draft), list(target), *([eos] if eos else []), called=case, seed=seed)
     if _is_pair(answer) and answer == (num_accepted, emitted):
         return
     what, why = _fault(answer, draft, target, eos)
-    case = f"draft {list(draft)}, target {list(target)}, end-of-sequence ids {list(eos)}"
     raise Failure(
         f"{what} Case: {case}.",
         (num_accepted, emitted),
@@ -107,21 +116,31 @@ def _fault(answer: object, draft: Sequence[int], target: Sequence[int], eos: Seq
     count, tokens = answer
     num_accepted, emitted = expected_verdict(draft, target, eos)
     ended = len(emitted) == num_accepted
+    if tokens == emitted and count == num_accepted + 1 and not ended:
+        what = f"num_accepted is {count}, but {num_accepted} of {_drafts(draft)} must be kept."
+        return what, "It counts the target's own token, too. That one is in the emitted tokens; it is no draft."
     if count != num_accepted:
         return _wrong_count(count, num_accepted, draft, target, ended)
     what = f"num_accepted is right, {num_accepted} of {len(draft)}; the emitted tokens are wrong."
     if len(tokens) == num_accepted and not ended:
-        kind = "bonus" if num_accepted == len(draft) else "recovered"
+        kind = "plain" if not draft else "bonus" if num_accepted == len(draft) else "recovered"
         return what, f"The target's own choice comes after the accepted drafts: here as the {kind} token."
     if ended:
         return what, "An accepted end-of-sequence token ends the row: nothing is emitted after it."
     return what, "Emitted are the accepted drafts, then the target's choice at the place after them."
 
 
+def _drafts(draft: Sequence[int]) -> str:
+    return f"{len(draft)} draft{'' if len(draft) == 1 else 's'}"
+
+
 def _wrong_count(
     count: int, num_accepted: int, draft: Sequence[int], target: Sequence[int], ended: bool
 ) -> tuple[str, str]:
-    what = f"num_accepted is {count}, but {num_accepted} of {len(draft)} drafts are to be kept."
+    if not 0 <= count <= len(draft):
+        what = f"num_accepted is {count} where {_drafts(draft)} were fed."
+        return what, f"It is the number of drafts that are kept: 0 to {len(draft)}."
+    what = f"num_accepted is {count}, but {num_accepted} of {_drafts(draft)} must be kept."
     if count > num_accepted and ended:
         return (
             what,

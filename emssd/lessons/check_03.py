@@ -8,7 +8,7 @@ from emssd.lessons.checking import Failure, Solution, short
 from emssd.lessons.faulty_runs import BUGS, SLOT_AS_POSITION, STALE_CELLS_READ, Evidence, faulty_runs, first_broken_step
 from emssd.lessons.toy import ToyCache, ToyCell, ToyModel, plain_greedy
 from emssd.lessons.toy_trace import one_row_trace
-from emssd.simulator import ScriptedStep
+from emssd.scripted_run import ScriptedStep
 from emssd.trace import GenerationTrace
 
 TITLE = "rewind and name_the_bug"
@@ -25,6 +25,8 @@ def check(solution: Solution) -> str:
     for seed in range(SEEDS):
         _check_contract(solution, seed)
     for seed in range(SEEDS):
+        _check_limits(solution, seed)
+    for seed in range(SEEDS):
         _check_decoding(solution, seed)
     for seed in range(SEEDS):
         _check_names(solution, seed)
@@ -35,9 +37,10 @@ def check(solution: Solution) -> str:
 
 
 def _check_contract(solution: Solution, seed: int) -> None:
+    """Some of the cells, then all, then none."""
     draw = Random(f"rewind {seed}")
-    length = draw.randint(3, 12)
-    for count in (0, draw.randint(1, length - 1), length):
+    length = 3 + seed * 10 // SEEDS
+    for count in (draw.randint(1, length - 1), length, 0):
         cache = _random_cache(draw, length)
         written = list(cache.cells)
         solution.call("rewind", cache, count, seed=seed)
@@ -50,7 +53,13 @@ def _check_contract(solution: Solution, seed: int) -> None:
             why = "Rollback lowers a length. It deletes, moves and blanks nothing: the next write goes over the cells."
             raise Failure(f"{case} the cells are not what was written.", written, cache.cells, seed=seed, why=why)
         _check_next_write(cache, written, case, seed)
-    for count in (-1, length + 1):
+
+
+def _check_limits(solution: Solution, seed: int) -> None:
+    """One more than there are, and one less than none."""
+    draw = Random(f"limits {seed}")
+    length = draw.randint(3, 12)
+    for count in (length + 1, -1):
         _check_refusal(solution, _random_cache(draw, length), count, seed)
 
 
@@ -126,9 +135,9 @@ def _drafts(draw: Random, vocab_size: int, right: list[int]) -> list[int]:
 
 def _check_names(solution: Solution, seed: int) -> None:
     for number, (bug, run) in enumerate(faulty_runs(seed)):
-        answer = solution.call("name_the_bug", run, seed=seed)
+        answer = solution.call("name_the_bug", run, called=f"faulty_runs({seed})[{number}][1]", seed=seed)
         if not isinstance(answer, str) or answer not in BUGS:
-            what = f"name_the_bug returned {short(answer, 60)}, which is none of the four names."
+            what = f"For faulty_runs({seed})[{number}][1] name_the_bug returned {short(answer, 60)}, none of the four names."
             raise Failure(what, f"one of {', '.join(BUGS)}", answer, seed=seed)
         if answer != bug:
             raise _wrong_name(bug, answer, run, number, seed)

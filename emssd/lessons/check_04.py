@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from emssd.lessons.answers import whole, whole_lists
-from emssd.lessons.batches import figure2, random_batch
+from emssd.lessons.batches import MAX_ROWS, figure2, random_batch
 from emssd.lessons.checking import Failure, Solution
 from emssd.trace import GenerationTrace, RowTrace
 
 TITLE = "min_rollback"
+METHOD = "ems-sd"  # whose steps are cut, and which the player shows
 SEEDS = 40
 
 
@@ -31,6 +33,12 @@ class Case:
         return accepted, next_tokens, [row.kind == "finished" for row in self.rows]
 
     @property
+    def words(self) -> str:
+        """The arguments, as a message shows them."""
+        names = ("accepted", "next_tokens", "finished")
+        return ", ".join(f"{name} {value}" for name, value in zip(names, self.arguments, strict=True))
+
+    @property
     def smallest(self) -> int:
         """The smallest gain of a live row."""
         return min(row.num_emitted for row in self.rows if row.kind == "decode")
@@ -48,6 +56,7 @@ class Case:
     def failure(self, what: str, expected: object, got: object, why: str, row: int | None = None) -> Failure:
         """A failure that opens the player where this step's drafts have their verdicts."""
         pin = None if row is None else f"{row}.{self.rows[row].cache_start + self.smallest}"
+        what = f"{what} Case: {self.words}."
         return Failure(what, expected, got, row, self.step, self.seed, why, self.traces, "verify", pin)
 
 
@@ -59,7 +68,8 @@ def check(solution: Solution) -> str:
     """
     cases = [*_cases(None, figure2())]
     for seed in range(SEEDS):
-        cases += _cases(seed, random_batch(seed, eos=False))
+        rows = 2 + seed * (MAX_ROWS - 1) // SEEDS
+        cases += _cases(seed, random_batch(seed, steps=2 * rows, rows=rows, eos=False, methods=(METHOD,)))
     for case in cases:
         _check(solution, case)
     lost = sum(case.lost for case in cases)
@@ -70,11 +80,13 @@ def check(solution: Solution) -> str:
 
 
 def _cases(seed: int | None, traces: Mapping[str, GenerationTrace]) -> list[Case]:
-    return [Case(step.rows, step.index, seed, traces) for step in traces["vanilla"].decode_steps]
+    shown = {METHOD: traces[METHOD]}
+    return [Case(step.rows, step.index, seed, shown) for step in traces[METHOD].decode_steps]
 
 
 def _check(solution: Solution, case: Case) -> None:
-    answer = solution.call(TITLE, *case.arguments, step=case.step, seed=case.seed, traces=case.traces, sub="verify")
+    where: dict[str, Any] = {"step": case.step, "seed": case.seed, "traces": case.traces, "sub": "verify"}
+    answer = solution.call(TITLE, *case.arguments, called=case.words, **where)
     if not isinstance(answer, (tuple, list)) or len(answer) != 2:
         what = "min_rollback must return two things: the kept tokens and the number of lost ones."
         raise case.failure(what, (case.kept, case.lost), answer, "End with `return kept, lost`.")

@@ -7,11 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from emssd.lessons.answers import list_of, text, whole, whole_lists
-from emssd.lessons.batches import figure2, random_batch
-from emssd.lessons.checking import Failure, Solution
+from emssd.lessons.batches import MAX_ROWS, figure2, random_batch
+from emssd.lessons.checking import Failure, Solution, short
 from emssd.trace import GenerationTrace, RowTrace
 
 TITLE = "vanilla_step"
+METHOD = "vanilla"
+ARGUMENTS = ("cursor", "visible", "finished", "drafted", "emitted", "ended")
 SEEDS = 40
 FIGURE2 = {"input rows": 24, "slots": 20, "holes": 7}
 """Of the worked example, by the paper's own figure: two steps, pads included."""
@@ -41,6 +43,11 @@ class Case:
         )
 
     @property
+    def words(self) -> str:
+        """The arguments, as a message shows them."""
+        return ", ".join(f"{name} {value}" for name, value in zip(ARGUMENTS, self.arguments, strict=True))
+
+    @property
     def after(self) -> list[list[int]]:
         """[rows] slots that each row can read after the step."""
         return [
@@ -62,6 +69,7 @@ class Case:
 
     def failure(self, what: str, expected: object, got: object, why: str, **where: Any) -> Failure:
         """A failure that opens the player at this step; `where`: row, sub, pin."""
+        what = f"{what} Case: {self.words}."
         return Failure(what, expected, got, step=self.step, seed=self.seed, why=why, traces=self.traces, **where)
 
 
@@ -92,7 +100,8 @@ def check(solution: Solution) -> str:
         raise case.failure("The totals of the paper's worked example differ.", FIGURE2, totals, "Add up both steps.")
     steps = 0
     for seed in range(SEEDS):
-        for case in _cases(seed, random_batch(seed)):
+        rows = 2 + seed * (MAX_ROWS - 1) // SEEDS
+        for case in _cases(seed, random_batch(seed, steps=2 * rows, rows=rows, methods=(METHOD,))):
             _check(solution, case)
             steps += 1
     return (
@@ -103,23 +112,27 @@ def check(solution: Solution) -> str:
 
 def _cases(seed: int | None, traces: Mapping[str, GenerationTrace]) -> Iterator[Case]:
     """The decode steps of vanilla, with the slots that rows can read before each."""
-    trace = traces["vanilla"]
+    trace = traces[METHOD]
     visible = [list(range(len(row.prompt_token_ids))) for row in trace.rows]
     cursor = max(map(len, visible))
     for step in trace.decode_steps:
-        case = Case(step.rows, visible, cursor, step.index, seed, traces)
+        case = Case(step.rows, visible, cursor, step.index, seed, {METHOD: trace})
         yield case
         visible, cursor = case.after, step.rows[0].next_slot
 
 
 def _check(solution: Solution, case: Case) -> dict[str, Any]:
     """Hold one step against the layout; returns the learner's values as plain lists."""
-    answer = solution.call(TITLE, *case.arguments, step=case.step, seed=case.seed, traces=case.traces)
+    where: dict[str, Any] = {"step": case.step, "seed": case.seed, "traces": case.traces}
+    answer = solution.call(TITLE, *case.arguments, called=case.words, **where)
     right = case.expected
-    if not isinstance(answer, dict) or set(right) - set(answer):
-        missing = ", ".join(name for name in right if not isinstance(answer, dict) or name not in answer)
-        what = f"vanilla_step must return a dictionary; it has no {missing}."
-        raise case.failure(what, sorted(right), answer, "The docstring of the exercise lists all six entries.")
+    if not isinstance(answer, dict):
+        what = f"vanilla_step must return a dictionary, not {short(answer, 60)}."
+        raise case.failure(what, list(right), answer, "The docstring of the exercise lists all six entries.")
+    if missing := [name for name in right if name not in answer]:
+        what = f"The dictionary that vanilla_step returns has no entry {', '.join(map(repr, missing))}."
+        why = "The docstring of the exercise lists all six entries."
+        raise case.failure(what, list(right), list(answer), why)
     plain = {name: _plain(case, name, answer[name]) for name in right}
     for name in right:
         if name == "cursor":
@@ -177,6 +190,11 @@ def _positions(case: Case, row: int, got: list[int]) -> tuple[str, str, str]:
     if record.kind == "finished":
         return f"Row {row} is finished: none of its inputs has a position.", "It is fed pads only.", "pack"
     what = f"Row {row} has {_tokens(length)} in its cache, so its pending token has position {length}."
+    right = record.position_ids[: _real(record)]
+    if got[: len(right)] == right:
+        pads = len(record.input_kinds) - len(right)
+        what = f"Row {row} feeds {_tokens(len(right))} of its own and {pads} pads, but has {len(got)} positions."
+        return what, "Pads need no position: one for the pending token and one for each draft.", "pack"
     if got and got[0] == case.cursor:
         why = (
             f"{case.cursor} is the slot. The dead slots before it hold none of the row's tokens, and take no position."
@@ -210,7 +228,7 @@ def _check_cursor(case: Case, got: int) -> None:
         why += " A gain is the accepted drafts and the target's own token."
     elif got < right:
         why += f" Row {fastest} has {largest} new tokens in the cache: a smaller move would overwrite some."
-    raise case.failure(what, right, got, why, row=fastest, pin=f"{fastest}.{right - 1}")
+    raise case.failure(what, right, got, why, pin=f"{fastest}.{right - 1}")
 
 
 def _visible(case: Case, row: int, got: list[int]) -> tuple[str, str, str]:

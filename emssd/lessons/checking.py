@@ -10,13 +10,14 @@ import contextlib
 import copy
 import importlib
 import importlib.util
+import inspect
 import io
 import signal
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType, ModuleType
@@ -28,6 +29,9 @@ from emssd.trace import GenerationTrace
 SECONDS = 3.0
 MAX_PRINTED = 8_000
 MAX_SOURCE = 1_000_000
+ARGUMENTS = 600
+"""Characters to which the arguments of a failing call are shortened, over all of them."""
+CALLED = "called"
 
 
 @dataclass(eq=False)
@@ -106,6 +110,29 @@ def short(value: object, limit: int = 300) -> str:
     except Exception as error:
         return f"a {type(value).__name__} that cannot be shown ({type(error).__name__})"
     return text if len(text) <= limit else f"{text[: limit - 3]}..."
+
+
+def said(error: BaseException, limit: int = 300) -> str:
+    """What an exception says, on one line; too long a text ends at a word."""
+    try:
+        text = " ".join(str(error).split()).rstrip(".")
+    except Exception:
+        return ""
+    return text if len(text) <= limit else f"{text[: limit - 3].rsplit(' ', 1)[0]}..."
+
+
+def arguments(function: Callable[..., Any], args: Sequence[object]) -> str:
+    """The arguments of a call on one line, by the names that the function gives them, where it has some."""
+    try:
+        names = [f"{name} = " for name in inspect.signature(function).bind(*args).arguments]
+    except (TypeError, ValueError):
+        names = []
+    if len(names) != len(args):
+        names = [""] * len(args)
+    each = max(60, ARGUMENTS // max(len(args), 1))
+    texts = [short(value, each) for value in args]
+    texts = [f"a {type(value).__name__}" if " at 0x" in text else text for value, text in zip(args, texts, strict=True)]
+    return ", ".join(name + text for name, text in zip(names, texts, strict=True))
 
 
 class _TimeUp(BaseException):
@@ -234,10 +261,11 @@ class Solution:
 
         return guarded
 
-    def call(self, name: str, /, *args: Any, **case: Any) -> Any:
+    def call(self, name: str, /, *args: Any, called: str | None = None, **case: Any) -> Any:
         """What the learner's function returns for copies of `args`.
 
         Args:
+            called: the arguments in words, for the message if the call fails; None shows them shortened.
             case: fields of `Failure` (row, step, seed, traces, ...) for the message if the call fails.
 
         Raises:
@@ -245,7 +273,7 @@ class Solution:
         """
         function = self._found(name)
         copies = copy.deepcopy(args)
-        with self._guarded(name, case):
+        with self._guarded(name, {**case, CALLED: lambda: called or arguments(function, args)}):
             return function(*copies)
 
     def _found(self, name: str) -> Callable[..., Any]:
@@ -278,7 +306,14 @@ class Solution:
 
     @contextlib.contextmanager
     def _guarded(self, name: str, case: Mapping[str, Any]) -> Iterator[None]:
-        """Run learner's code: prints to stderr, no waiting for input, a limit of time, every error as a Failure."""
+        """Run learner's code: prints to stderr, no waiting for input, a limit of time, every error as a Failure.
+
+        Args:
+            name: the function that is called; "" while the file is loaded.
+            case: fields of the Failure, and under `CALLED` what gives the arguments as text after an error.
+        """
+        called = case.get(CALLED, str)
+        case = {field: value for field, value in case.items() if field != CALLED}
         stdin = sys.stdin
         sys.stdin = io.StringIO()
         try:
@@ -288,22 +323,24 @@ class Solution:
             raise
         except NotImplementedError as error:
             what = f"{name or self.path.name} is not written yet{self._line(error)}."
-            raise Failure(what, **{**case, "traces": None}) from None
+            raise Failure(what) from None
         except _TimeUp as error:
             line = self._line(error)
             raise Failure(
                 f"{name or self.path.name} is still running after {self._limit.seconds:g} s: "
-                f"is there a loop that does not end{line}?",
+                f"is there a loop that does not end{line}?{_with(called)}",
                 **case,
             ) from None
         except SystemExit as error:
             raise Failure(f"{name or self.path.name} leaves Python (exit){self._line(error)}.", **case) from None
         except RecursionError as error:
-            raise Failure(f"{name or self.path.name} calls itself without end{self._line(error)}.", **case) from None
+            what = f"{name or self.path.name} calls itself without end{self._line(error)}."
+            raise Failure(f"{what}{_with(called)}", **case) from None
         except Exception as error:
             what = f"{name or self.path.name} raised {type(error).__name__}"
-            said = short(str(error), 200).strip("'\"")
-            raise Failure(f"{what}{': ' if said else ''}{said}{self._line(error)}.", **case) from None
+            words = said(error)
+            what += f"{': ' if words else ''}{words}{self._line(error)}."
+            raise Failure(f"{what}{_with(called)}", **case) from None
         finally:
             sys.stdin = stdin
 
@@ -315,6 +352,11 @@ class Solution:
             return ""
         text = "".join(self._lines[lines[-1] - 1 : lines[-1]]).strip()
         return f" (line {lines[-1]}: {text})" if text else f" (line {lines[-1]})"
+
+
+def _with(called: Callable[[], str]) -> str:
+    text = called()
+    return f" Case: {text}." if text else ""
 
 
 def check_module(number: int) -> ModuleType:
@@ -360,7 +402,7 @@ def _tried(module: ModuleType, path: Path, seconds: float) -> tuple[str | None, 
         return None, failure
     except Exception as error:
         # the check compares values of any type; what it did not foresee is still the learner's to see
-        what = f"What {module.TITLE} returned could not be checked ({type(error).__name__}: {short(str(error), 200)})."
+        what = f"What {module.TITLE} returned could not be checked ({type(error).__name__}: {said(error)})."
         return None, Failure(what, why="Compare its type and length with what the docstring of the exercise asks for.")
     finally:
         if solution is not None:

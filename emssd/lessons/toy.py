@@ -33,6 +33,9 @@ class ToyCache:
         self.cells: list[ToyCell] = []
         self.length = 0
 
+    def __repr__(self) -> str:
+        return f"ToyCache of {self.length} cells"
+
     def write(self, cell: ToyCell) -> None:
         """Put a cell into slot `length`, over a stale one if there is one, and make it visible."""
         self.cells[self.length : self.length + 1] = [cell]
@@ -61,6 +64,9 @@ class ToyModel:
         self.vocab_size = vocab_size
         self.seed = seed
         self.forwards: list[list[ToyCell]] = []
+
+    def __repr__(self) -> str:
+        return f"ToyModel({self.vocab_size}, seed={self.seed})"
 
     @property
     def rows_computed(self) -> int:
