@@ -7,21 +7,19 @@ are 0. A row's t-th step is the same in every method, so the outputs are equal t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
 from emssd import __version__
 from emssd.acceptance import MAX_BATCH, Acceptance, Ints, Trajectories, check_whole, draw_rows
-from emssd.accounting import step_account
 from emssd.config import SpeculativeConfig
 from emssd.errors import ConfigError
-from emssd.layouts import Row, RowPlan, StepPlan, make_layout, prefill_plan
 from emssd.model_presets import model_named
 from emssd.model_shape import ModelShape
 from emssd.run_counts import check_method
-from emssd.trace import PHASES, GenerationTrace, RequestTrace, RowTrace, StepTrace, next_kind
+from emssd.scripted_run import ScriptedRow, ScriptedStep, drive
+from emssd.trace import GenerationTrace, RequestTrace
 
 WORDS: tuple[str, ...] = (
     *("the", "a", "of", "and", "to", "in", "it", "was", "on", "at", "by", "with"),
@@ -46,33 +44,6 @@ WORDS: tuple[str, ...] = (
     *("often", "never", "again", "once", "still", "soon", "here", "there", "then"),
 )
 FIRST_ID = 10  # ids below it are left to special tokens
-
-
-@dataclass(frozen=True)
-class ScriptedStep:
-    """What a row drafts in a step, and what the target answers: [drafted] and [drafted + 1] token ids."""
-
-    drafts: list[int]
-    answers: list[int]
-    gained: int
-
-
-@dataclass(frozen=True)
-class ScriptedRow:
-    """One invented request: its prompt, its output, and its steps with drafts.
-
-    Args:
-        prompt, output: token ids.
-        steps: decode steps; together they gain the output without its first token.
-    """
-
-    prompt: list[int]
-    output: list[int]
-    steps: list[ScriptedStep]
-
-    def one_by_one(self) -> ScriptedRow:
-        """The same output in steps without drafts."""
-        return ScriptedRow(self.prompt, self.output, [ScriptedStep([], [token], 1) for token in self.output[1:]])
 
 
 def simulate(
@@ -225,68 +196,9 @@ def _run(
     config: SpeculativeConfig, rows: Sequence[ScriptedRow], model: dict[str, Any], acceptance: Acceptance
 ) -> GenerationTrace:
     """Drive one method's layout to the end of all rows."""
-    trace, lengths = _empty_trace(config, rows, model, acceptance), [len(row.prompt) for row in rows]
-    layout = make_layout(config, with_masks=False)
-    limits = [acceptance.output_tokens] * len(rows)
-    allocated = sum(layout.capacities(lengths, limits, acceptance.num_draft_tokens if config.drafts else 0))
-    places = layout.start(lengths)
-    ended = [not row.steps for row in rows]
-    for place in places:
-        place.finished = ended[place.index]
-    first = [ScriptedStep([], row.output[:1], 1) for row in rows]
-    plan = prefill_plan([(row, 0, scripted.prompt) for row, scripted in enumerate(rows)])
-    trace.steps.append(_step(0, plan, places, first, [()] * len(rows), allocated))
-    pending = [row.output[0] for row in rows]
-    index = 0
-    while not all(place.finished for place in places):
-        live = [not place.finished for place in places]
-        now = [row.steps[index] if alive else None for row, alive in zip(rows, live, strict=True)]
-        plan = layout.plan(places, pending, [step.drafts if step else [] for step in now])
-        index += 1
-        emitted = [step.gained if step else 0 for step in now]
-        ended = [index >= len(row.steps) for row in rows]
-        commit = layout.commit(places, plan, emitted, ended)
-        trace.steps.append(_step(index, plan, places, now, commit.holes, allocated))
-        pending = [step.answers[step.gained - 1] if step else 0 for step in now]
+    trace = _empty_trace(config, rows, model, acceptance)
+    drive(trace, config, rows)
     return trace
-
-
-def _step(
-    index: int,
-    plan: StepPlan,
-    places: Sequence[Row],
-    scripted: Sequence[ScriptedStep | None],
-    holes: Sequence[tuple[int, ...]],
-    allocated: int,
-) -> StepTrace:
-    rows = [_row(*parts) for parts in zip(plan.rows, places, scripted, holes, strict=True)]
-    account = step_account(plan, allocated, sum(len(place.holes) for place in places))
-    return StepTrace(index, "decode" if index else "prefill", rows, [], account, dict.fromkeys(PHASES, 0.0))
-
-
-def _row(planned: RowPlan, place: Row, step: ScriptedStep | None, holes: tuple[int, ...]) -> RowTrace:
-    """A row's record once the step is committed; `step` is None for a row that had ended."""
-    answers, gained = (step.answers, step.gained) if step else ([], 0)
-    accepted = max(gained - 1, 0)
-    return RowTrace(
-        row=planned.row,
-        kind=planned.kind,
-        cache_start=planned.cache_start,
-        next_slot=place.next_slot,
-        slots=list(planned.slots),
-        input_token_ids=list(planned.input_token_ids),
-        input_kinds=list(planned.input_kinds),
-        position_ids=list(planned.position_ids),
-        target_token_ids=list(answers),
-        num_drafted=planned.num_drafted,
-        num_accepted=accepted,
-        num_emitted=gained,
-        emitted_token_ids=list(answers[:gained]),
-        next_kind=next_kind(planned.num_drafted, accepted, gained),
-        cache_len=place.cache_len,
-        holes_added=list(holes),
-        finished=place.finished,
-    )
 
 
 def words(token_ids: Sequence[int]) -> str:

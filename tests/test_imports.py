@@ -56,6 +56,7 @@ ORDER = [
     "expectation",
     "expected_speeds",
     "paper",
+    "scripted_run",
     "simulator",
     "simulation",
     "token_text",

@@ -16,11 +16,10 @@ from random import Random
 from typing import Any
 
 from emssd import __version__
-from emssd.accounting import step_account
 from emssd.config import SpeculativeConfig
-from emssd.layouts import Row, RowPlan, StepPlan, make_layout, prefill_plan
-from emssd.simulator import FIRST_ID, WORDS, ScriptedRow, ScriptedStep, words
-from emssd.trace import PHASES, GenerationTrace, RequestTrace, RowTrace, StepTrace, next_kind
+from emssd.scripted_run import ScriptedRow, ScriptedStep, drive
+from emssd.simulator import FIRST_ID, WORDS, words
+from emssd.trace import GenerationTrace, RequestTrace
 
 METHODS = ("vanilla", "ems-sd")
 EOS_ID = 2
@@ -137,62 +136,8 @@ def run_script(script: Script, method: str) -> GenerationTrace:
     )
     rows = script.rows if config.drafts else tuple(row.one_by_one() for row in script.rows)
     trace = _empty_trace(config, script)
-    layout = make_layout(config, with_masks=False)
-    lengths = [len(row.prompt) for row in rows]
-    drafts = script.num_draft_tokens if config.drafts else 0
-    allocated = sum(layout.capacities(lengths, [script.max_new_tokens] * len(rows), drafts))
-    places = layout.start(lengths)
-    plan = prefill_plan([(number, 0, row.prompt) for number, row in enumerate(rows)])
-    now: list[ScriptedStep | None] = [ScriptedStep([], row.output[:1], 1) for row in rows]
-    trace.steps.append(_step(0, plan, places, now, [()] * len(rows), allocated))
-    pending = [row.output[0] for row in rows]
-    while not all(place.finished for place in places):
-        index = len(trace.steps)
-        now = [None if place.finished else row.steps[index - 1] for row, place in zip(rows, places, strict=True)]
-        plan = layout.plan(places, pending, [step.drafts if step else [] for step in now])
-        ended = [index >= len(row.steps) for row in rows]
-        commit = layout.commit(places, plan, [step.gained if step else 0 for step in now], ended)
-        trace.steps.append(_step(index, plan, places, now, commit.holes, allocated))
-        pending = [step.answers[step.gained - 1] if step else 0 for step in now]
+    drive(trace, config, rows)
     return trace
-
-
-def _step(
-    index: int,
-    plan: StepPlan,
-    places: Sequence[Row],
-    scripted: Sequence[ScriptedStep | None],
-    holes: Sequence[tuple[int, ...]],
-    allocated: int,
-) -> StepTrace:
-    rows = [_row(*parts) for parts in zip(plan.rows, places, scripted, holes, strict=True)]
-    account = step_account(plan, allocated, sum(len(place.holes) for place in places))
-    return StepTrace(index, "decode" if index else "prefill", rows, [], account, dict.fromkeys(PHASES, 0.0))
-
-
-def _row(planned: RowPlan, place: Row, step: ScriptedStep | None, holes: tuple[int, ...]) -> RowTrace:
-    """A row's record once the step is committed; `step` is None for a row that had ended before."""
-    drafts, answers, gained = (step.drafts, step.answers, step.gained) if step else ([], [], 0)
-    accepted = gained if 0 < gained <= len(drafts) and drafts[gained - 1] == answers[gained - 1] else max(gained - 1, 0)
-    return RowTrace(
-        row=planned.row,
-        kind=planned.kind,
-        cache_start=planned.cache_start,
-        next_slot=place.next_slot,
-        slots=list(planned.slots),
-        input_token_ids=list(planned.input_token_ids),
-        input_kinds=list(planned.input_kinds),
-        position_ids=list(planned.position_ids),
-        target_token_ids=list(answers),
-        num_drafted=planned.num_drafted,
-        num_accepted=accepted,
-        num_emitted=gained,
-        emitted_token_ids=list(answers[:gained]),
-        next_kind=next_kind(planned.num_drafted, accepted, gained),
-        cache_len=place.cache_len,
-        holes_added=list(holes),
-        finished=place.finished,
-    )
 
 
 def _empty_trace(config: SpeculativeConfig, script: Script) -> GenerationTrace:

@@ -26,7 +26,8 @@ from emssd.lessons.ems_batch import (
     PackedModel,
 )
 from emssd.lessons.ems_cases import Case, layout_outputs, make_case
-from emssd.simulator import WORDS, ScriptedStep
+from emssd.scripted_run import ScriptedStep
+from emssd.simulator import WORDS
 
 TITLE = "ems_step"
 SEEDS = 48

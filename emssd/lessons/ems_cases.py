@@ -14,7 +14,7 @@ from random import Random
 from emssd.config import SPECULATIVE_METHODS
 from emssd.lessons.batches import Script, run_script
 from emssd.lessons.ems_batch import EOS_TOKEN, FIRST_TOKEN, NUM_TOKENS, BatchRow, LookupDrafter, PackedModel
-from emssd.simulator import ScriptedRow, ScriptedStep
+from emssd.scripted_run import ScriptedRow, ScriptedStep
 from emssd.trace import GenerationTrace
 
 DRAFTERS = ("prompt lookup", "a draft model", "a draft model that is always right")

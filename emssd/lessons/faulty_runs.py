@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from emssd.lessons.toy import ToyCell, ToyModel, plain_greedy
-from emssd.simulator import ScriptedStep
+from emssd.scripted_run import ScriptedStep
 
 STALE_CELLS_READ = "stale cells read"
 SLOT_AS_POSITION = "slot as position"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from emssd.lessons.batches import Script, run_script
-from emssd.simulator import ScriptedRow, ScriptedStep
+from emssd.scripted_run import ScriptedRow, ScriptedStep
 from emssd.trace import GenerationTrace
 
 SPARE_ID = 1  # vocabularies have one id more than the case needs: the token of steps that only fill a row up
