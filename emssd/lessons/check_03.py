@@ -137,7 +137,8 @@ def _check_names(solution: Solution, seed: int) -> None:
     for number, (bug, run) in enumerate(faulty_runs(seed)):
         answer = solution.call("name_the_bug", run, called=f"faulty_runs({seed})[{number}][1]", seed=seed)
         if not isinstance(answer, str) or answer not in BUGS:
-            what = f"For faulty_runs({seed})[{number}][1] name_the_bug returned {short(answer, 60)}, none of the four names."
+            shown = short(answer, 60)
+            what = f"For faulty_runs({seed})[{number}][1] name_the_bug returned {shown}, none of the four names."
             raise Failure(what, f"one of {', '.join(BUGS)}", answer, seed=seed)
         if answer != bug:
             raise _wrong_name(bug, answer, run, number, seed)

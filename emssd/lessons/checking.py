@@ -261,19 +261,19 @@ class Solution:
 
         return guarded
 
-    def call(self, name: str, /, *args: Any, called: str | None = None, **case: Any) -> Any:
+    def call(self, name: str, /, *args: Any, **case: Any) -> Any:
         """What the learner's function returns for copies of `args`.
 
         Args:
-            called: the arguments in words, for the message if the call fails; None shows them shortened.
-            case: fields of `Failure` (row, step, seed, traces, ...) for the message if the call fails.
+            case: for the message if the call fails: fields of `Failure` (row, step, seed, traces, ...), and `called`:
+                the arguments in words; without it they are shown shortened.
 
         Raises:
             Failure: it is not written yet, raises, or does not end.
         """
         function = self._found(name)
         copies = copy.deepcopy(args)
-        with self._guarded(name, {**case, CALLED: lambda: called or arguments(function, args)}):
+        with self._guarded(name, {**case, CALLED: lambda: case.get(CALLED) or arguments(function, args)}):
             return function(*copies)
 
     def _found(self, name: str) -> Callable[..., Any]:
