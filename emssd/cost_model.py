@@ -344,7 +344,7 @@ def expert_weights(shape: ModelShape) -> tuple[int, int]:
     return chosen, min(one * shape.experts, max(shape.parameters - (shape.weights_per_row - chosen), chosen))
 
 
-PAPER_FIT = CostModel("OPT-6.7B on the paper’s GPU", 13.7, 0.0, 0.248)
+PAPER_FIT = CostModel("OPT-6.7B, paper’s GPU", 13.7, 0.0, 0.248)
 """Four parameters (these two costs and two of the draft's acceptance) fitted to the 31 numbers of the paper's Table 2,
 to about 3 % (root mean square), with prompts of lognormal length and the two ablation rows of the table exchanged: as
 printed they fit only costs that no single GPU has. A fed row is free up to about 150 rows, where reading the weights

@@ -43,7 +43,7 @@ def test_counters_of_the_worked_example(browser, server):
         words = page.get_by_test_id("pane-right").inner_text().replace("\n", " ")
         for each in ("18 0 pads −6", "288 0 dead −216", "0 in 13 slots −7", "+0, no prompt pads", "27.5 ms", "3.49×"):
             assert each in words
-        assert "vs greedy, always modelled for OPT-6.7B on the paper’s GPU" in words
+        assert "vs greedy, modelled, always OPT-6.7B, paper’s GPU" in words
         page.get_by_role("button", name="why equal?").click()
         assert page.get_by_text("that dominates a small batch").is_visible()
 

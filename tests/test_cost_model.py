@@ -73,7 +73,7 @@ def test_time_of_the_worked_example():
 
 
 def test_the_model_says_what_it_is_and_where_its_numbers_come_from():
-    assert PAPER_FIT.name == "OPT-6.7B on the paper’s GPU"
+    assert PAPER_FIT.name == "OPT-6.7B, paper’s GPU"
     for words in ("Modelled, not measured", "13.7 ms", "0.248 µs", "per token and launch"):
         assert words in PAPER_FIT.explanation()
     assert "each row fed" not in PAPER_FIT.explanation()

@@ -96,7 +96,7 @@ def test_the_same_method_twice_is_refused_and_the_last_pair_stays():
 
 def test_measured_time_names_the_device_and_modelled_time_its_hardware():
     page = open_app()
-    assert player(page)["time"]["where"] == "OPT-6.7B on the paper’s GPU"
+    assert player(page)["time"]["where"] == "OPT-6.7B, paper’s GPU"
     page.selectbox(key="time").set_value("measured").run()
     data = player(page)
     assert (data["time"]["label"], data["time"]["where"]) == ("Measured time", preset_index()[0].where)

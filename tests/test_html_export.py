@@ -94,7 +94,7 @@ def test_one_file_with_everything_in_it():
     assert styles() in text
     assert page.text("title") == page.text("h1") == "The worked example"
     assert data["time"]["fixed"]
-    where = "always OPT-6.7B on the paper’s GPU"
+    where = "always OPT-6.7B, paper’s GPU"
     assert page.text("p") == f"Vanilla · random-llama · Modelled time: {where} · emssd {__version__}"
     root = next(attrs for tag, attrs in page.tags if tag == "div")
     assert root["data-testid"] == "player"

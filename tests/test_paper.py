@@ -249,7 +249,10 @@ def test_the_figure_of_the_flip_shows_the_same_numbers():
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     fit = paper.FITS["swapped"]
-    left, right = module.flip_figure(fit).axes
+    figure = module.flip_figure(fit)
+    for words in ("OPT-6.7B", "attention kernel", "ablation rows swapped", "nothing measured"):
+        assert words in figure.get_supxlabel()
+    left, right = figure.axes
     lines = {line.get_label(): line.get_ydata() for line in left.get_lines()}
     results = paper.ablation_by_spread(fit)
     for method in ("packed-input", "ragged-cache", "ems-sd", "vanilla"):

@@ -86,7 +86,7 @@ def test_counters_of_the_worked_example(method):
     assert pane["speed"][2] == pytest.approx(95.931248 / ms, abs=1e-4)
     assert f"{pane['speed'][2]:.2f}" == "3.49"
     assert pane["speed"][0] is None
-    assert pane["baseline"] == "vs greedy, always modelled for OPT-6.7B on the paper’s GPU"
+    assert pane["baseline"] == "vs greedy, modelled, always OPT-6.7B, paper’s GPU"
     assert (pane["agree"], pane["differs"]) == ([2, 7, 15], None)
 
 

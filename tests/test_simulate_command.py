@@ -161,7 +161,7 @@ def test_a_page_of_another_model_and_machine_says_that_its_time_is_the_fixed_mod
     assert run(*QUICK, *machine)[0] == 0
     assert run("view", str(tmp_path / "batch-3-ems-sd.json"), "--html", str(tmp_path / "page.html"))[0] == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    assert "llama-3-8b · Modelled time: always OPT-6.7B on the paper’s GPU · emssd" in page
+    assert "llama-3-8b · Modelled time: always OPT-6.7B, paper’s GPU · emssd" in page
     assert "A100" not in page
 
 

@@ -37,7 +37,7 @@ def flip_figure(fit: PaperFit) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(11.5, 4.6), layout="constrained", facecolor="white")
+    figure = Figure(figsize=(11.5, 4.9), layout="constrained", facecolor="white")
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2, width_ratios=(1.25, 1))
     _draw_speeds(left, fit)
@@ -47,7 +47,18 @@ def flip_figure(fit: PaperFit) -> Any:
         panel.set_axisbelow(True)
         for side in ("top", "right"):
             panel.spines[side].set_visible(False)
+    figure.supxlabel(f"\n{_about(fit)}", fontsize=10, color=GREY)
     return figure
+
+
+def _about(fit: PaperFit) -> str:
+    """What both panels are of."""
+    rows = fit.acceptance
+    return (
+        f"OPT-6.7B on the paper’s GPU, costs fitted with the ablation rows {fit.labels}; the paper’s attention kernel "
+        f"(per token, two launches);\nK = {rows.num_draft_tokens}, {rows.output_tokens} new tokens. Expected values, "
+        "nothing measured."
+    )
 
 
 def _draw_speeds(panel: Any, fit: PaperFit) -> None:
@@ -79,7 +90,7 @@ def _draw_speeds(panel: Any, fit: PaperFit) -> None:
 
 
 def _draw_slots(panel: Any, fit: PaperFit) -> None:
-    labels = []
+    labels, highest = [], 0.0
     for place, (spread, method) in enumerate((spread, method) for spread in MEANS for method in HALVES):
         acceptance = fit.acceptance.with_settings(prompt_sd=spread, prompt_law="lognormal" if spread else "equal")
         run = expected_steps(acceptance, BATCH, [method])[method]
@@ -98,10 +109,12 @@ def _draw_slots(panel: Any, fit: PaperFit) -> None:
             )
             bottom += height
         labels.append(METHOD_TITLES[method].replace(" ", "\n"))
+        highest = max(highest, bottom)
+    panel.set_ylim(top=1.05 * highest)
     panel.set_xticks([0, 1, 2.4, 3.4], labels)
     for middle, words in ((0.5, "equal prompts"), (2.9, "deviation 450 tokens")):
         panel.text(middle, -0.25, words, ha="center", va="top", transform=panel.get_xaxis_transform(), color=GREY)
-    panel.set_ylabel("slots read in a step and layer, thousands")
+    panel.set_ylabel("slots read in a step and layer,\nboth launches, thousands")
     panel.set_title("What attention reads")
     panel.legend(frameon=False, loc="upper left")
 

@@ -107,7 +107,7 @@ def speed_ups(
         yaxis={"range": [0, top], "tickformat": "~g", "ticksuffix": "×", "zeroline": False, "dtick": max(1, top // 6)},
         shapes=_ground(last, colour("waste", dark), colour("ink", dark)),
         annotations=[
-            *_labels(labelled, lines, batches, (TALL - 90) / top, dark),
+            *_labels(labelled, lines, batches, (TALL - 58) / top, dark),
             *_end_names(lines, last, top, dark),
             _below(below, last, dark),
         ],

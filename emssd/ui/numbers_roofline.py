@@ -23,7 +23,7 @@ HEADROOM = 2.5
 """Factor by which the axis of FLOP/s goes on above the roof."""
 WIDTH, HEIGHT, NAME_WIDTH, NAME_HEIGHT = 430, 235, 150, 16
 """Pixels of the plot and of a point's name, roughly."""
-UNDER_ROOF = 44
+UNDER_ROOF = 50
 """Pixels between the flat roof and a name below it."""
 Notes = list[dict[str, Any]]
 
@@ -122,7 +122,7 @@ def _names(works: Sequence[Work], peak: float, bandwidth: float, first: float, l
         if work.method != "ems-sd":
             x, y = decade_x * math.log10(work.intensity), decade_y * math.log10(height)
             flat = work.intensity * bandwidth > peak
-            x = decade_x * math.log10(last) if flat else x
+            x = decade_x * math.log10(last) - NAME_WIDTH if flat else x
             wanted = y - (UNDER_ROOF if flat else 7)
             for other_x, other_y in above:
                 if abs(other_x - x) < NAME_WIDTH and wanted > other_y - NAME_HEIGHT:

@@ -82,7 +82,7 @@ class TimeSource:
     @property
     def baseline_words(self) -> str:
         """What stands behind a speed-up."""
-        how = "measured on" if self.kind == "measured" else "always modelled for" if self.fixed else "modelled for"
+        how = "measured on" if self.kind == "measured" else "modelled, always" if self.fixed else "modelled for"
         return f"vs greedy, {how} {self.where}"
 
 
