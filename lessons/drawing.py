@@ -1,5 +1,7 @@
 """The pictures that lessons ask for, drawn from the shipped traces: a KV cache, the fed tokens, or the paper's chart.
 
+A lesson's column shows 372 px of width. `cell=18` makes the cells of a wide picture narrow enough for that.
+
 In a text: `![words](pictures/05_cache.svg)<!-- picture: cache preset=figure2 method=vanilla step=2 sub=commit -->`.
 """
 
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 
-from emssd.cells import SUBSTEPS, Cell
+from emssd.cells import SUBSTEPS, Cell, cells_at
 from emssd.config import METHOD_TITLES, METHODS
 from emssd.errors import EmssdError
 from emssd.paper import BATCH_SIZES
@@ -26,11 +28,13 @@ REQUEST = re.compile(
 ANY_REQUEST = "<!-- picture:"
 FENCE = re.compile(r"\s*(```|~~~)")
 KINDS = {
-    "cache": {"preset", "method", "step", "sub", "rows"},
-    "input": {"preset", "method", "step", "sub", "rows"},
+    "cache": {"preset", "method", "step", "sub", "rows", "cell"},
+    "input": {"preset", "method", "step", "sub", "rows", "cell"},
+    "draftcache": {"preset", "method", "step", "rows"},
     "chart": {"methods"},
 }
 LABEL = 58
+NARROW_LABEL = 42
 MOST_SLOTS = 24
 BEFORE = 16
 STRIP = 20
@@ -43,7 +47,7 @@ class Picture:
 
     Args:
         target: its file, relative to the text; alt: what it shows, in words.
-        kind: cache, input or chart; options: as in the text.
+        kind: cache, input, draftcache or chart; options: as in the text.
         place: file and line that ask for it.
     """
 
@@ -93,7 +97,12 @@ def draw(picture: Picture) -> str:
         if sub not in SUBSTEPS:
             raise ValueError(f"no sub-step {sub}")
         chosen = [int(row) for row in options["rows"].split(",")] if "rows" in options else None
-        panes = [_Pane(trace(options["preset"], name), options["preset"], name, step, sub, chosen) for name in methods]
+        wide = int(options.get("cell", svg.CELL_WIDTH))
+        if picture.kind == "draftcache":
+            [method], [number] = methods, chosen or [0]
+            return _draft_cache(picture.alt, trace(options["preset"], method), step, number)
+        runs = [(trace(options["preset"], name), options["preset"], name) for name in methods]
+        panes = [_Pane(*run, step, sub, chosen, wide) for run in runs]
     except (EmssdError, KeyError, ValueError, IndexError) as error:
         raise ValueError(f"{picture.place}: {type(error).__name__}: {error}") from error
     drawn = [pane.cache() if picture.kind == "cache" else pane.input() for pane in panes]
@@ -102,7 +111,8 @@ def draw(picture: Picture) -> str:
 
 def _stacked(title: str, panes: Sequence[_Pane], drawn: Sequence[tuple[list[str], float, float]]) -> str:
     """Panes below each other, and one legend."""
-    width = max([wide for _, wide, _ in drawn] + [420]) + 2 * svg.MARGIN
+    least = 340 if panes[0].wide < svg.CELL_WIDTH else 420  # room for the titles
+    width = max([wide for _, wide, _ in drawn] + [least]) + 2 * svg.MARGIN
     used = {name for pane in panes for name in pane.used}
     phases = [name for name in PHASES if name in used and name != "free"]
     y, body = float(svg.MARGIN), []
@@ -117,9 +127,17 @@ class _Pane:
     """One method at one sub-step."""
 
     def __init__(
-        self, run: GenerationTrace, preset: str, method: str, step: int, sub: str, chosen: Sequence[int] | None
+        self,
+        run: GenerationTrace,
+        preset: str,
+        method: str,
+        step: int,
+        sub: str,
+        chosen: Sequence[int] | None,
+        wide: int = svg.CELL_WIDTH,
     ) -> None:
-        self.run, self.method, self.sub = run, method, sub
+        self.run, self.method, self.sub, self.wide = run, method, sub, wide
+        self.label = LABEL if wide == svg.CELL_WIDTH else NARROW_LABEL
         self.step = run.steps[step]
         self.before = run.steps[max(step - 1, 0)]
         self.rows = [self.step.rows[number] for number in (range(len(run.rows)) if chosen is None else chosen)]
@@ -132,7 +150,8 @@ class _Pane:
         """The pane's heading."""
         when = "after prefill" if self.step.index == 0 else f"step {self.step.index}, {self.sub}"
         name = f'<tspan font-weight="700">{METHOD_TITLES[self.method]}</tspan>'
-        return f'<text x="0" y="13" font-size="14" fill="{svg.INK}">{name} {what}, {when}</text>'
+        size = 14 if self.wide == svg.CELL_WIDTH else 12.5
+        return f'<text x="0" y="13" font-size="{size:g}" fill="{svg.INK}">{name} {what}, {when}</text>'
 
     def token(self, token: int | None) -> str:
         """A token's text."""
@@ -150,36 +169,38 @@ class _Pane:
         slots = len(self.grid[0])
         narrow = slots <= MOST_SLOTS
         shared = self.cache_kind == "padded"
-        parts = [self.title("KV cache, one shared cursor" if shared else "KV cache, a cursor for each row")]
+        own = "a cursor for each row" if self.wide == svg.CELL_WIDTH else "own cursors"
+        parts = [self.title(f"KV cache, {'one shared cursor' if shared else own}")]
         top = 26.0
         for number, row in enumerate(self.rows):
             first = 0 if narrow else max(0, self.before.rows[row.row].next_slot - BEFORE)
             parts += self._cache_row(row, first, min(slots - first, MOST_SLOTS), top + number * ROW_HEIGHT)
-        width = LABEL + min(slots, MOST_SLOTS) * svg.CELL_WIDTH + 20
+        width = self.label + min(slots, MOST_SLOTS) * self.wide + 20
         return parts, width, top + len(self.rows) * ROW_HEIGHT
 
     def _cache_row(self, row: RowTrace, first: int, count: int, top: float) -> list[str]:
-        y = top + 24
+        y, narrow = top + 24, self.wide < svg.CELL_WIDTH
         parts = [svg.text(0, y + 21, f"row {row.row}", 12, fill=svg.MUTED)]
         line = self.grid[row.row]
         for place in range(count):
-            x, cell = LABEL + place * svg.CELL_WIDTH, line[first + place]
+            x, cell = self.label + place * self.wide, line[first + place]
             parts.append(self._cell(x, y, cell))
-            if first + place != self.cursor(row):
-                parts.append(svg.text(x + svg.CELL_WIDTH / 2, y - 5, str(first + place), 11, "middle", svg.MUTED))
+            if narrow or first + place != self.cursor(row):
+                parts.append(svg.text(x + self.wide / 2, y - 5, str(first + place), 11, "middle", svg.MUTED))
         at = self.cursor(row) - first
         if 0 <= at <= count:
-            x, shared = LABEL + at * svg.CELL_WIDTH, self.cache_kind == "padded"
+            x, shared = self.label + at * self.wide, self.cache_kind == "padded"
             joined = shared and row is not self.rows[-1]
-            parts.append(svg.line(x, y - 3, x, y + (ROW_HEIGHT if joined else svg.CELL_HEIGHT + 4), width=2.2))
+            top = y - 15 if narrow else y - 3  # a flag is wider than a narrow cell: it stands above the numbers
+            parts.append(svg.line(x, top, x, y + (ROW_HEIGHT if joined else svg.CELL_HEIGHT + 4), width=2.2))
             if not shared or row is self.rows[0]:
-                parts.append(svg.flag(x, y - 3, self.cursor(row)))
+                parts.append(svg.flag(x, top, self.cursor(row)))
         return parts
 
     def _cell(self, x: float, y: float, cell: Cell) -> str:
         self.used.add(cell.state)
         silent = cell.state in ("hole", "pad", "free")
-        return svg.cell(x, y, cell.state, "" if silent else self.token(cell.token_id))
+        return svg.cell(x, y, cell.state, "" if silent else self.token(cell.token_id), self.wide)
 
     # the fed tokens ----------------------------------------------------------------------------------------------
 
@@ -196,34 +217,35 @@ class _Pane:
             y = 26 + number * (ROW_HEIGHT + 16) + 24
             parts.append(svg.text(0, y + 21, f"row {row.row}", 12, fill=svg.MUTED))
             for place in range(len(row.slots)):
-                parts += self._fed(LABEL + place * svg.CELL_WIDTH, y, row, place)
+                parts += self._fed(self.label + place * self.wide, y, row, place)
             for place in range(len(row.slots), widest):  # a finished row is fed as well
-                parts.append(self._cell(LABEL + place * svg.CELL_WIDTH, y, Cell("pad", cause="finished")))
-        return parts, LABEL + widest * svg.CELL_WIDTH + 20, 26 + len(self.rows) * (ROW_HEIGHT + 16)
+                parts.append(self._cell(self.label + place * self.wide, y, Cell("pad", cause="finished")))
+        return parts, self.label + widest * self.wide + 20, 26 + len(self.rows) * (ROW_HEIGHT + 16)
 
     def _strip(self) -> tuple[list[str], float, float]:
         fed = sum(len(row.slots) for row in self.rows)
-        parts = [self.title(f"feeds {fed} input rows as one sequence")]
+        once = " as one sequence" if self.wide == svg.CELL_WIDTH else ": one strip"
+        parts = [self.title(f"feeds {fed} input rows{once}")]
         x, y, flat, widest = 0.0, 26 + 44.0, 0, 0.0
         for row in self.rows:
             size = len(row.slots)
-            if x and x + size * svg.CELL_WIDTH > STRIP * svg.CELL_WIDTH:
+            if x and x + size * self.wide > STRIP * svg.CELL_WIDTH:
                 x, y = 0.0, y + ROW_HEIGHT + 40
             words = f"row {row.row}: {self._words(row) if size else 'nothing'}"
             parts.append(svg.text(x + 3, y - 28, words, 12, fill=svg.MUTED))
-            parts.append(svg.line(x + 3, y - 22, x + max(size, 1) * svg.CELL_WIDTH - 3, y - 22, svg.MUTED))
+            parts.append(svg.line(x + 3, y - 22, x + max(size, 1) * self.wide - 3, y - 22, svg.MUTED))
             for place in range(size):
-                parts += self._fed(x + place * svg.CELL_WIDTH, y, row, place)
+                parts += self._fed(x + place * self.wide, y, row, place)
                 parts.append(
                     svg.text(
-                        x + (place + 0.5) * svg.CELL_WIDTH, y + svg.CELL_HEIGHT + 30, str(flat), 11, "middle", svg.MUTED
+                        x + (place + 0.5) * self.wide, y + svg.CELL_HEIGHT + 30, str(flat), 11, "middle", svg.MUTED
                     )
                 )
                 flat += 1
             parts.append(svg.line(x, y - 24, x, y + svg.CELL_HEIGHT + 34, width=1.6))
-            end = x + size * svg.CELL_WIDTH
+            end = x + size * self.wide
             parts.append(svg.line(end, y - 24, end, y + svg.CELL_HEIGHT + 34, width=1.6))
-            x += max(size, 2.4) * svg.CELL_WIDTH
+            x += max(size, 2.4) * self.wide
             widest = max(widest, x)
         answer = "the target’s answer, and " if self.judged else ""
         note = f"above a cell: its slot; below: {answer}its place in the sequence"
@@ -242,9 +264,9 @@ class _Pane:
         if kind == "draft" and self.judged:
             state = "accepted" if place <= row.num_accepted else "rejected"
         self.used.add(state)
-        middle = x + svg.CELL_WIDTH / 2
+        middle = x + self.wide / 2
         parts = [
-            svg.cell(x, y, state, "" if kind == "pad" else self.token(row.input_token_ids[place])),
+            svg.cell(x, y, state, "" if kind == "pad" else self.token(row.input_token_ids[place]), self.wide),
             svg.text(middle, y - 5, str(row.slots[place]), 11, "middle", svg.MUTED),
         ]
         if self.judged and kind != "pad" and place <= row.num_drafted and place < len(row.target_token_ids):
@@ -255,6 +277,57 @@ class _Pane:
                 svg.text(middle, y + svg.CELL_HEIGHT + 14, answer, 11, "middle", svg.INK if used else svg.MUTED, look)
             )
         return parts
+
+
+# the draft model's cache -------------------------------------------------------------------------------------------
+
+
+def _draft_cache(title: str, run: GenerationTrace, step: int, number: int) -> str:
+    """A row whose drafts were all kept: its text, what the draft model's cache holds, and what it is fed next.
+
+    Raises:
+        ValueError: not all drafts of the row were kept.
+    """
+    row = run.steps[step].rows[number]
+    drafts = row.num_drafted
+    if not drafts or row.num_accepted < drafts or row.num_emitted <= drafts:
+        raise ValueError(f"row {number} did not keep all its drafts in step {step}")
+    first = row.cache_start - 1  # a cell of the text before
+    before = [*run.rows[number].prompt_token_ids, *run.rows[number].output_token_ids][first]
+    tokens = [before, *row.input_token_ids, row.emitted_token_ids[-1]]
+    grid = cells_at(run, step, "commit")[number]
+    states = [*[cell.state for cell in grid[first : first + drafts + 2]], "bonus"]
+    last = len(tokens) - 2  # the last draft: never fed to the draft model
+    cached = [state if place < last else "free" for place, state in enumerate(states)]
+    right = [*states[:-1], "pending"]
+    wrong = [*states[:last], "hole", "pending"]
+    lines = [
+        (
+            f"Row {number} after step {step}: its text",
+            states,
+            ["", "", *[f"draft {k + 1}" for k in range(drafts)], "bonus"],
+        ),
+        ("The draft model’s cache at this moment", cached, [*[""] * last, "never fed", "new"]),
+        (f"Step {step + 1} feeds {len(tokens) - last} tokens: nothing is lacking", right, [*[""] * last, "fed", "fed"]),
+        (f"Step {step + 1} feeds only the bonus token: a gap stays", wrong, [*[""] * last, "gap", "fed"]),
+    ]
+    parts, high = [], svg.CELL_HEIGHT + 58
+    for place, (words, line, notes) in enumerate(lines):
+        y = svg.MARGIN + place * high + 12.0
+        parts.append(svg.text(svg.MARGIN, y, words, 13, fill=svg.INK, more='font-weight="700"'))
+        for slot, (state, token, note) in enumerate(zip(line, tokens, notes, strict=True)):
+            x = svg.MARGIN + slot * svg.CELL_WIDTH
+            middle = x + svg.CELL_WIDTH / 2
+            text = "" if state in ("free", "hole") else run.tokens.get(str(token), str(token))
+            parts.append(svg.cell(x, y + 22, state, text))
+            parts.append(svg.text(middle, y + 17, str(first + slot), 11, "middle", svg.MUTED))
+            parts.append(svg.text(middle, y + 22 + svg.CELL_HEIGHT + 13, note, 11, "middle", svg.MUTED))
+    used = {state for _, line, _ in lines for state in line}
+    phases = [name for name in PHASES if name in used and name != "free"]
+    wide = len(tokens) * svg.CELL_WIDTH + 2 * svg.MARGIN
+    y = svg.MARGIN + len(lines) * high
+    shown, tall = svg.legend(svg.MARGIN, y, phases, wide - 2 * svg.MARGIN)
+    return svg.page(wide, y + tall + svg.MARGIN - 6, title, "\n".join([*parts, shown]), phases)
 
 
 # the chart ---------------------------------------------------------------------------------------------------------

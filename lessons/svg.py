@@ -15,6 +15,7 @@ from emssd.ui.palette import CHROME, PHASES
 CELL_WIDTH, CELL_HEIGHT = 50, 34
 MARGIN = 16
 LETTERS = 6
+NARROW = 30
 INK, MUTED, TEXT = CHROME["ink"][0], CHROME["muted"][0], CHROME["text"][0]
 BRAND, WASTE = CHROME["brand"][0], CHROME["waste"][0]
 FONT = "'Source Sans 3','Segoe UI',Helvetica,Arial,sans-serif"
@@ -35,33 +36,34 @@ def line(x1: float, y1: float, x2: float, y2: float, colour: str = INK, width: f
     return f'<path d="M{x1:g} {y1:g}L{x2:g} {y2:g}" stroke="{colour}" stroke-width="{width:g}" fill="none"{dashed}/>'
 
 
-def _shortened(words: str) -> str:
+def _shortened(words: str, letters: int = LETTERS) -> str:
     words = visible(words).strip() or "␣"
-    return words if len(words) <= LETTERS else words[: LETTERS - 1] + "…"
+    return words if len(words) <= letters else words[: letters - 1] + "…"
 
 
-def cell(x: float, y: float, phase: str, words: str = "") -> str:
-    """One cell: fill, pattern, outline, its letter in the corner, and a token's text."""
+def cell(x: float, y: float, phase: str, words: str = "", width: int = CELL_WIDTH) -> str:
+    """One cell: fill, pattern, outline, its letter in the corner, a token's text; a narrow one has the letter only."""
     look = PHASES[phase]
     fill, stroke, ink = look.light
-    box = f'x="{x + 1:g}" y="{y:g}" width="{CELL_WIDTH - 2}" height="{CELL_HEIGHT}" rx="4"'
+    box = f'x="{x + 1:g}" y="{y:g}" width="{width - 2}" height="{CELL_HEIGHT}" rx="4"'
     parts = [f'<rect {box} fill="{fill or "#FFFFFF"}"/>']
     if look.pattern == "band":
-        band = f'x="{x + 1:g}" y="{y + CELL_HEIGHT - 4:g}" width="{CELL_WIDTH - 2}" height="4"'
+        band = f'x="{x + 1:g}" y="{y + CELL_HEIGHT - 4:g}" width="{width - 2}" height="4"'
         parts.append(f'<rect {band} fill="{look.solid[0]}"/>')
     elif look.pattern:
         parts.append(f'<rect {box} fill="url(#{phase}-pattern)"/>')
     dash = ' stroke-dasharray="3 2"' if look.dash else ""
     parts.append(f'<rect {box} fill="none" stroke="{stroke}"{dash}/>')
     halo = f'paint-order="stroke" stroke="{fill or "#FFFFFF"}" stroke-width="4" stroke-linejoin="round"'
+    letter = stroke if phase != "bonus" else ink
+    if width < NARROW:
+        parts.append(text(x + width / 2, y + 21, look.glyph, 11, "middle", letter, f'font-weight="700" {halo}'))
+        return "".join(parts)
     if look.glyph:
-        parts.append(
-            text(
-                x + 5, y + 11, look.glyph, 9, fill=stroke if phase != "bonus" else ink, more=f'font-weight="700" {halo}'
-            )
-        )
+        parts.append(text(x + 5, y + 11, look.glyph, 9, fill=letter, more=f'font-weight="700" {halo}'))
     if words:
-        parts.append(text(x + CELL_WIDTH / 2, y + 25, _shortened(words), 12, "middle", ink, halo))
+        letters, size = (LETTERS, 12) if width == CELL_WIDTH else (width // 6 - 1, 11)
+        parts.append(text(x + width / 2, y + 25, _shortened(words, letters), size, "middle", ink, halo))
     return "".join(parts)
 
 

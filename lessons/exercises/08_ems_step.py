@@ -85,7 +85,7 @@ def commit(row: BatchRow, drafts: list[int], emitted: list[int], eos_token_id: i
     """Place 4: take in what the row emitted: token_ids, cursor, draft_cursor, finished.
 
     The draft model was fed `row.token_ids` as it was, and then all drafts but the last one; with no drafts it was not
-    run for this row at all, and its cache falls further behind. `draft_cursor` is exactly the number of committed tokens
-    from the first on that its cache now holds.
+    run for this row at all, and its cache falls further behind. `draft_cursor` must be exactly as many of the row's
+    tokens, from the first on, as its cache now holds.
     """
     raise NotImplementedError("place 4")
