@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 
 from emssd.cells import SUBSTEPS
 from emssd.lessons.catalog import entries
@@ -78,20 +79,18 @@ def in_sight(page) -> bool:
 
 
 def test_text_and_player_are_in_sight_together_in_every_lesson(browser, server):
-    sizes = list(SIZES)
+    """Of its two main screens one in each window."""
     with learning(browser, server, 1) as page:
         for number, lesson in LESSONS.items():
             if number > 1:
                 page.get_by_role("link", name=f"Lesson {number}", exact=True).click()
                 wait_until(lambda number=number: key(page).startswith(f"{number}/question/1"))
-            for screen in ("predict", "idea"):
+            for screen, size in zip(("predict", "idea"), SIZES if number % 2 else SIZES[::-1], strict=True):
                 place = f"{number}/{screen}/1"
                 page.get_by_role("radio", name=screen.capitalize()).click()
                 wait_until(lambda place=place: at(page, place), what=place)
-                for size in sizes:
-                    page.set_viewport_size(size)
-                    wait_until(lambda: in_sight(page), what=(place, size, page.evaluate(OUTSIDE)))
-                sizes.reverse()  # the next screen begins at the width that is set
+                page.set_viewport_size(size)
+                wait_until(lambda: in_sight(page), what=(place, size, page.evaluate(OUTSIDE)))
             assert page.url.endswith(f"?lesson={number}&section=idea"), (page.url, lesson.title)
 
 
@@ -227,14 +226,15 @@ def test_a_shared_cursor_is_covered_with_any_of_its_rows(browser, server):
         (number, count, target)
         for number, lesson in LESSONS.items()
         for count in range(1, len(lesson.questions) + 1)
-        if (target := target_of(lesson, Place(number, "predict", count), answered=False)).hide == (("left", 1),)
-        if target.left == "vanilla" and target.step > 0
+        if (target := target_of(lesson, Place(number, "predict", count), answered=False)).hide
+        if target.left == "vanilla" and target.right is None and target.step > 0
     )
     with learning(browser, server, number) as page:
         for count in range(1, place + 1):
             forward(page)
             wait_until(lambda count=count: at(page, f"{number}/predict/{count}"))
         assert state(page) == (str(asked.step), asked.sub)
+        player(page).evaluate("({ player }) => { player.data.lesson.hide = [[0, 1]]; player.go(player.step); }")
         assert [number_beside(page, "left", f"next-{row}") for row in (0, 1)] == ["?", "?"]
         page.get_by_text("This step as a table").click()
         cells = page.get_by_role("table").last.get_by_role("row").nth(1).locator("th, td").all_inner_texts()
@@ -242,3 +242,80 @@ def test_a_shared_cursor_is_covered_with_any_of_its_rows(browser, server):
         hover(page, 0, query(0, 0))
         assert "slot" not in page.get_by_role("tooltip").inner_text().replace("Slot", "")
         assert [row for row, _ in player(page).evaluate(COVERED)[0]] == [1]
+
+
+LABELS = """root => {
+  const { transport } = root.player, ctx = transport.canvas.getContext("2d"), drawn = [], fill = ctx.fillText;
+  ctx.fillText = (text, x, y) => {
+    const half = ctx.measureText(text).width / 2;
+    if (y > 40) drawn.push([x - half, x + half, text]);
+  };
+  transport.paint();
+  ctx.fillText = fill;
+  return drawn.sort((a, b) => a[0] - b[0]);
+}"""
+READERS = """(root, sub) => {
+  const { player } = root;
+  player.go(2, sub);
+  return player.panes[0].focus && [...player.panes[0].focus.queries].sort();
+}"""
+CARD = """root => {
+  const box = (node) => node.getBoundingClientRect(), { card, view } = root.player.panes[0];
+  return [box(card.node).top - box(view.node).bottom, card.node.innerText];
+}"""
+
+
+def test_an_open_lesson_is_sealed_and_what_a_section_set_goes_with_it(browser, server):
+    lesson = LESSONS[5]
+    with learning(browser, server, 5) as page:
+        shown, notice = state(page), page.get_by_text("to see what comes next.")
+        assert shown == ("1", "draft")
+        assert page.locator(".mark").count() == 0
+        page.get_by_role("button", name="Next sub-step").click()
+        assert state(page) == shown
+        assert notice.is_visible()
+        forward(page)
+        wait_until(lambda: at(page, "5/predict/1"))
+        assert not notice.is_visible()
+        player(page).evaluate("root => root.player.setBreakpoint('hole', true)")
+        for number in range(1, len(lesson.questions) + 1):
+            assert page.locator(".mark").count() == 0 or number > 1
+            page.get_by_role("button", name="Skip", exact=True).click()
+            wait_until(lambda number=number: at(page, f"5/predict/{number}/told"))
+            forward(page)
+        wait_until(lambda: at(page, "5/idea/1"))
+        assert player(page).evaluate("root => [root.player.ticked.size, root.player.pin]") == [0, None]
+        assert page.locator(".mark").count() == 5
+        player(page).evaluate("root => root.player.go(1, 'attend')")
+        for name, place in (("Next", "verify"), ("Next", "commit"), ("Back one", "verify")):
+            page.get_by_role("button", name=f"{name} sub-step").click()
+            assert state(page) == ("1", place)
+
+
+def test_a_pin_lies_below_the_cells_and_labels_stand_apart(browser, server):
+    with learning(browser, server, 5) as page:
+        page.get_by_role("radio", name="Idea").click()
+        wait_until(lambda: at(page, "5/idea/1"))
+        player(page).evaluate("root => root.player.setPin({ pane: 0, kind: 'cell', row: 1, slot: 9 })")
+        every = [f"1.{index}" for index in range(6)]
+        readers = [player(page).evaluate(READERS, sub) for sub in ("pack", "write", "attend")]
+        assert readers == [None, ["1.0"], every]
+        below, words = player(page).evaluate(CARD)
+        assert below >= 0
+        assert "6 queries" in words
+        assert "KiB" not in words
+        for width in (1440, 1280, 1024):
+            page.set_viewport_size({"width": width, "height": 900})
+            wait_until(lambda: in_sight(page))
+            for sub in SUBSTEPS:
+                player(page).evaluate("(root, sub) => root.player.go(2, sub)", sub)
+                labels = player(page).evaluate(LABELS)
+                assert sub in [text for *_, text in labels]
+                assert all(one[1] < two[0] for one, two in pairwise(labels)), (width, labels)
+        picture = page.locator(".st-key-lesson_body img").first
+        small = picture.bounding_box()["width"]
+        page.get_by_role("button", name="Enlarge the picture").first.click()
+        large = page.get_by_role("dialog").locator("img")
+        wait_until(lambda: large.count() == 1 and large.bounding_box()["width"] > 1.5 * small)
+        press(page, "Escape")
+        wait_until(lambda: page.get_by_role("dialog").count() == 0)

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from dataclasses import replace
 from random import Random
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
 from emssd.errors import TraceError
 from emssd.lessons.catalog import FOLDER, entries, exercise_file, solution_file
-from emssd.lessons.states import load_state, save_state
-from emssd.lessons.text import Target, read_lesson
+from emssd.lessons.checking import Failure
+from emssd.lessons.states import failure_link, load_state, save_state
+from emssd.lessons.text import RUN_NOTE, Target, parse_lesson, read_lesson
 from emssd.ui import lessons_check, lessons_overview
 from emssd.ui.lessons_answers import judge, places
 from emssd.ui.lessons_code import source_of
 from emssd.ui.lessons_library import target_of
 from emssd.ui.lessons_link import SECTIONS, Place, read_place
-from emssd.ui.lessons_player import lesson_data
+from emssd.ui.lessons_player import lesson_data, seal_of
 from emssd.ui.lessons_words import own_links, pieces
 from emssd.ui.library import load_preset
 from emssd.ui.link import read_state
@@ -132,6 +136,54 @@ def test_a_question_that_the_lesson_does_not_have_is_its_last_one():
     assert player(page)["lesson"]["key"].startswith(f"6/predict/{min(3, len(LESSONS_READ[6].questions))}")
 
 
+# ---- what stays closed while questions are open
+
+
+def sealed(page) -> tuple[bool, int | None]:
+    lesson = player(page)["lesson"]
+    return lesson["sealed"], lesson["marked"]
+
+
+@pytest.mark.parametrize("number", sorted(LESSONS_READ))
+def test_the_player_is_sealed_until_every_question_is_answered_or_skipped(number):
+    lesson, page = LESSONS_READ[number], open_lesson(number)
+    for count in range(1, len(lesson.questions) + 1):
+        is_sealed, marked = sealed(page)
+        shown = player(page)["start"]
+        assert is_sealed
+        assert marked <= 6 * shown["step"] + 5
+        page.button(key="lesson_continue").click().run()
+        assert sealed(page)[0]
+        assert place_of(page)["section"] == "predict"
+        page.button(key="skip_it").click().run()
+        assert sealed(page)[0] == (count < len(lesson.questions))
+    assert sealed(page) == (False, None)
+    page.button(key="lesson_continue").click().run()
+    assert sealed(page) == (False, None)
+
+
+def test_no_mark_tells_of_what_an_open_question_asks():
+    def target(step, sub, hide=(), preset="figure2"):
+        return Target(preset, "ems-sd", None, step, sub, None, hide)
+
+    shown, hidden = target(2, "commit"), (("left", 0),)
+    assert seal_of(shown, []) == 17
+    assert seal_of(shown, [target(1, "verify")]) == 10
+    assert seal_of(shown, [target(1, "verify", hidden), target(2, "pack")]) == 5
+    assert seal_of(shown, [target(1, "verify", preset="copy-rich")]) == 17
+    assert seal_of(target(0, "commit"), [target(1, "draft")]) == 5
+
+
+def test_a_pin_goes_with_its_section():
+    for lesson in LESSONS_READ.values():
+        for name, heading in SECTIONS.items():
+            if name != "predict" and lesson.section(heading).target is None:
+                assert target_of(lesson, Place(lesson.number, name), answered=True).pin is None
+        for count, question in enumerate(lesson.questions, start=1):
+            if count > 1 and question.before is None:
+                assert target_of(lesson, Place(lesson.number, "predict", count), answered=False).pin is None
+
+
 # ---- questions
 
 
@@ -170,7 +222,7 @@ def test_a_wrong_answer_is_marked_explained_and_counted_once():
     wrong = next(option for option in question.options if option != question.answer)
     ask(page, wrong)
     body = texts(page)
-    assert f"Not {wrong}." in body
+    assert f"Not “{wrong}”." in body
     assert "(your answer)" in body
     assert body.count('<li class="right">') == 1
     assert body.count('<li class="wrong">') == 1
@@ -180,6 +232,20 @@ def test_a_wrong_answer_is_marked_explained_and_counted_once():
     assert "0 of 1 right" in texts(page)
     go(page, LESSONS)
     assert not [each for each in page.radio if str(each.key).startswith("lesson_given")]
+
+
+def test_a_typed_number_is_shown_after_the_check():
+    number, count, question = next(
+        (lesson.number, count, question)
+        for lesson in LESSONS_READ.values()
+        for count, question in enumerate(lesson.questions, start=1)
+        if not question.options
+    )
+    page = open_lesson(number, "predict", question=str(count))
+    ask(page, float(question.answer) + 1)
+    given = f"{float(question.answer) + 1:g}"
+    assert f'data-testid="given">Your answer: <b>{given}</b>' in texts(page)
+    assert f"Not {given}." in texts(page)
 
 
 def test_what_the_first_question_covers_is_covered_before_it_is_asked():
@@ -236,7 +302,7 @@ def test_sections_without_a_target_keep_what_was_shown():
         for name, heading in SECTIONS.items():
             found = target_of(lesson, Place(lesson.number, name), answered=True)
             own = lesson.section(heading).target
-            assert name == "predict" or found == (own or shown)
+            assert name == "predict" or found == (own or (shown and replace(shown, pin=None)))
             shown = target_of(lesson, Place(lesson.number, name, len(lesson.questions)), answered=True)
 
 
@@ -256,13 +322,17 @@ def test_every_reference_shows_its_source():
             source_of(file, symbol)
 
 
+def solutions_shown(page) -> list[str]:
+    return [each.label for each in page.expander if each.label.startswith("One solution")]
+
+
 def check_with(monkeypatch, tmp_path, content: str, number: int = 6):
     """The section Check after a press on its button, the learner's file having this content."""
     path = tmp_path / f"{number:02d}_mine.py"
     path.write_text(content, encoding="utf-8")
     monkeypatch.setattr(lessons_check, "exercise_file", lambda number: path)
     page = open_lesson(number, "check")
-    assert not [each for each in page.expander if each.label == "Show a solution"]
+    assert not solutions_shown(page)
     page.button(key="lesson_check").click().run()
     assert not page.exception
     return page
@@ -272,7 +342,7 @@ def test_a_solution_on_disk_passes(monkeypatch, tmp_path):
     page = check_with(monkeypatch, tmp_path, solution_file(6).read_text(encoding="utf-8"))
     assert 'data-testid="result">Passed.' in texts(page)
     assert player(page)["lesson"]["says"] == "Passed."
-    assert [each for each in page.expander if each.label == "Show a solution"]
+    assert solutions_shown(page)
 
 
 def test_a_wrong_file_says_where_and_leads_to_the_state(monkeypatch, tmp_path):
@@ -311,12 +381,46 @@ def test_an_evil_file_is_shown_as_text_only(monkeypatch, tmp_path):
 
 def test_the_solution_comes_after_giving_up():
     page = open_lesson(6, "check")
-    labels = [each.label for each in page.expander]
-    assert "Show a solution" not in labels
+    assert not solutions_shown(page)
+    assert page.button(key="lesson_give_up").label == "Show a solution"
     page.button(key="lesson_give_up").click().run()
-    assert "Show a solution" in [each.label for each in page.expander]
+    assert solutions_shown(page) == ["One solution: lessons/solutions/06_ragged_commit.py"]
     shown = [code.value for code in page.code]
     assert solution_file(6).read_text(encoding="utf-8") in [f"{text}\n" if text[-1] != "\n" else text for text in shown]
+
+
+def test_the_check_of_another_folders_file_is_not_this_ones(monkeypatch, tmp_path):
+    """A file of the same relative name, checked from another checkout."""
+    other = tmp_path / "other"
+    relative = exercise_file(6).relative_to(ROOT)
+    (other / relative).parent.mkdir(parents=True)
+    (other / relative).write_text(exercise_file(6).read_text(encoding="utf-8"), encoding="utf-8")
+    command = [sys.executable, "-m", "emssd", "lesson", "check", "06", str(relative)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    assert subprocess.run(command, cwd=other, env=environment, capture_output=True, timeout=60).returncode == 1
+    page = open_lesson(6, "check")
+    assert 'data-testid="result"' not in texts(page)
+    assert not solutions_shown(page)
+    assert subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=60).returncode == 1
+    page.run()
+    assert 'data-testid="result">Not yet.' in texts(page)
+    assert solutions_shown(page)
+
+
+def test_how_code_is_run_is_said_once_on_page_and_print():
+    page = open_lesson(6, "run")
+    assert [words.value for words in page.markdown].count(RUN_NOTE) == 1
+    printed = lessons_overview._printed([entry for entry in entries() if entry.number == 6]).decode("utf-8")
+    assert printed.count("<code>.venv/bin/python try.py</code>") == 1
+
+
+def test_a_number_that_begins_a_line_makes_no_list():
+    path = LESSONS_READ[6].path
+    text = path.read_text(encoding="utf-8").replace(
+        "## Idea\n", "## Idea\n\nIt gains\n1<!-- = 1 -->. Then more.\n\n1. item<!-- source: paper -->\n", 1
+    )
+    words = parse_lesson(text, path).section("Idea").markdown
+    assert words.startswith("It gains\n1\\. Then more.\n\n1. item\n")
 
 
 def test_a_lesson_is_printed_as_one_page():
@@ -395,6 +499,22 @@ def test_explore_opens_a_state_in_a_visit_that_has_begun(saved):
     go(page, EXPLORE)
     assert player(page)["link"]["state"] == saved
     assert player(page)["start"]["step"] == 2
+
+
+def test_a_failed_check_opens_with_the_checked_method_on_the_left(saved):
+    traces = load_preset("figure2").traces
+
+    def opened(*names):
+        failure = Failure("No.", traces={name: traces[name] for name in names}, step=1, pin="1.4")
+        query = dict(parse_qsl(urlsplit(failure_link(failure)).query))
+        page = open_app(**query)
+        assert not warnings(page)
+        assert player(page)["start"] == {"step": 1, "sub": "commit", "pin": "1.4"}
+        return methods(page)
+
+    assert opened("vanilla", "ems-sd") == ["ems-sd", "vanilla"]
+    assert opened("greedy", "vanilla") == ["vanilla", "greedy"]
+    assert opened("vanilla") == ["vanilla"]
 
 
 @pytest.mark.parametrize("identity", ["0" * 12, "../../etc/passwd", "", "A" * 500])

@@ -287,6 +287,7 @@ class Player {
     if (on) this.ticked.add(key);
     else this.ticked.delete(key);
     this.transport.paintMenus();
+    this.transport.paint(); // a longer name takes room from the track
   }
 
   // ---- pointing and pinning

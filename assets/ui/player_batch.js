@@ -2,7 +2,7 @@
 
 const BATCH = {
   label: 112, titles: 104, line: 19, verdict: 15, verdictHeight: 15, textGap: 15, leastText: 170, strip: 9, stripHeight: 14, below: 46,
-  mapLine: 12, mapBar: 10, mapTop: 15, near: 13.5, nearLine: 15, after: 8, flag: 32, leastSlots: 12, mostSlots: 64, mostCell: 44, mostHeight: 40,
+  mapLine: 12, mapBar: 10, mapTop: 15, near: 13.5, nearLine: 15, after: 8, flag: 32, leastSlots: 12, mostSlots: 64, mostCell: 44, mostHeight: 40, endRoom: 52,
 };
 
 // Sizes that both panes share.
@@ -216,7 +216,7 @@ class BatchMap extends Section {
     this.say(`all slots; ${pane.shared ? "one shared write cursor" : "one write cursor per row"}`, shape.width > 560 ? "drag to move the window below" : "");
     this.every = tickStep(shape.slots, Math.max(2, Math.min(7, Math.floor((shape.width - BATCH.label) / 55))));
     this.end = Math.max(1, Math.ceil(shape.slots / this.every)) * this.every;
-    this.unit = (shape.width - BATCH.label) / this.end;
+    this.unit = (shape.width - BATCH.label - (scene.player.isLesson ? BATCH.endRoom : 0)) / this.end;
     this.rows = run.rows;
     this.slots = run.slots;
     this.axis(scene, ctx, shape);

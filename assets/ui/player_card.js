@@ -64,6 +64,7 @@ class PinnedCard {
     if (!told) return;
     const unpin = iconButton("pin", "Unpin", () => player.setPin(null), "tool pin");
     const foot = make("div", { class: "card-foot" }, make("kbd", { text: "Esc" }), make("span", { text: "unpin" }), make("span", { class: "right", text: told.foot }));
+    if (player.isLesson) return this.node.replaceChildren(cardHead(player, told), lineList(told.lines), unpin); // a line below the cells
     this.node.replaceChildren(cardHead(player, told, unpin), lineList(told.lines), foot);
     this.place(pin);
   }
@@ -78,7 +79,7 @@ class PinnedCard {
 // The emptiest place for a card in a pane, below its counters: never over the item's row where there is room, and not
 // over what the item lights up.
 function cardPlace(pane, size, item) {
-  const { node: view } = pane.view, width = pane.numbers ? view.offsetLeft + view.clientWidth : pane.node.clientWidth, height = pane.node.clientHeight, top = pane.view.node.offsetTop;
+  const width = pane.node.clientWidth, height = pane.node.clientHeight, top = pane.view.node.offsetTop;
   const ground = groundOf(pane, width, height), lit = litBoxes(pane);
   let best = null;
   for (let y = top + CARD_GAP; y <= Math.max(top + CARD_GAP, height - size.h - CARD_GAP); y += GROUND) {

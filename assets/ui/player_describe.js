@@ -89,8 +89,8 @@ function describeCell(player, pane, row, slot) {
   if (cell.state !== "free") lines.push(["Position", cell.position < 0 ? "none" : String(cell.position)]);
   lines.push(cell.step < 0 ? ["Written", "never"] : ["Written", cell.step ? `step ${cell.step}, write` : "prefill"]);
   if (since >= 0) lines.push(["Hole since", `step ${since}, commit`]);
-  if (loads) lines.push(loads.who, loads.cost);
-  return description(titleOfCell(player, cell), cell.state, row, slot, `row ${row}, slot ${slot}`, lines, loads?.foot);
+  if (loads) lines.push(loads.who, player.isLesson ? null : loads.cost);
+  return description(titleOfCell(player, cell), cell.state, row, slot, `row ${row}, slot ${slot}`, lines, player.isLesson ? "" : loads?.foot);
 }
 
 // The target's best few tokens where a query stands, with how far each is behind the best.

@@ -51,11 +51,19 @@ function queryFocus(pane, item) {
 }
 
 function cellFocus(pane, item, slot) {
-  const readers = readersOf(pane.run, pane.at.step, item.row, slot);
+  const readers = readersNow(pane, item.row, slot);
   const grid = cellsAt(pane.run, pane.at.step, pane.at.sub);
   if (!readers.length && grid.state[item.row * grid.slots + slot] === STATE.free) return null;
   const queries = new Set(readers.map(({ query }) => `${query.row}.${query.index}`));
   return { queries, cells: new Map([[`${item.row}.${slot}`, readers.length && !readers[0].visible ? "dead" : "visible"]]), source: item };
+}
+
+// Who has to do with a slot at what the pane shows: the query that writes it at "write", who loads it from "attend" on.
+function readersNow({ run, at: { step, sub } }, row, slot) {
+  const stage = SUBSTEPS.indexOf(sub);
+  if (stage < 2) return [];
+  const readers = readersOf(run, step, row, slot);
+  return stage > 2 ? readers : readers.filter(({ query }) => query.slot === slot).map((each) => ({ ...each, visible: true }));
 }
 
 // Puts an outline over an item of this pane; away when it is elsewhere or not on screen.

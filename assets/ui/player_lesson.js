@@ -1,5 +1,6 @@
 // The player beside a lesson's text: compact, moved by the page from state to state, and with rows that stay covered
-// until their question is answered. The page says in data.lesson: {key, reveals, asks, hide: [[pane, row]], says}.
+// until their question is answered. The page says in data.lesson: {key, reveals, asks, hide: [[pane, row]], says,
+// sealed, marked}.
 
 const LESSON_TOP = 58, TIGHT = 760;
 const TEXT_MS = 80; // until the page has drawn the text of the same run
@@ -36,6 +37,8 @@ class Lesson {
     }
     this.scrollText();
     player.pause();
+    player.message.hidden = true;
+    player.ticked.clear();
     const plays = !!told.reveals && told.reveals === before?.key, { step, sub, pin } = player;
     player.startAt(player.data.start || {});
     player.roving = player.hover = null;
@@ -87,10 +90,10 @@ class Lesson {
 
   // ---- questions
 
-  // Place beyond which an open question lets nobody look.
+  // Place beyond which a lesson with open questions lets nobody look.
   get limit() {
     const { start, lesson } = this.player.data;
-    return lesson.asks ? start.step * 6 + SUBSTEPS.indexOf(start.step ? start.sub : "commit") : Infinity;
+    return lesson.sealed ? start.step * 6 + SUBSTEPS.indexOf(start.step ? start.sub : "commit") : Infinity;
   }
 
   // Takes a reader who goes too far back to the question; what to say then.
@@ -100,13 +103,12 @@ class Lesson {
     const { step, sub } = player.data.start;
     player.step = step;
     player.sub = step ? sub : "commit";
-    return "Answer or skip the question to see what comes next.";
+    return `Answer or skip the question${this.told.asks && !this.told.key.includes("/question/") ? "" : "s"} to see what comes next.`;
   }
 
   openMarks(marks) {
-    const { asks, hide } = this.told, { step } = this.player.data.start;
-    if (!asks) return marks;
-    return marks.map((all) => all.filter((mark) => (hide.length ? mark.step < step : mark.step * 6 + SUBSTEPS.indexOf(mark.sub) <= this.limit)));
+    const { sealed, marked } = this.told;
+    return sealed ? marks.map((all) => all.filter((mark) => this.player.placeNumber(mark.step, mark.sub) <= marked)) : marks;
   }
 
   // Which slots of which rows are covered now. Their end is the same for all rows: it tells of none.
@@ -187,7 +189,7 @@ class LessonNumbers {
     this.lines = [this.line("input-rows", "Input rows"), this.line("kv-slots", "KV slots read"), this.line("holes", "Holes")];
     if (player.isBatch) this.lines.push(this.line("modelled-time", player.data.time.label));
     else for (let row = 0; row < rows; row++) this.lines.push(this.line(`next-${row}`, rows > 1 ? `Next write, row ${row}` : "Next write"));
-    this.node = make("dl", { class: "l-numbers" }, ...this.lines.map(({ node }) => node));
+    this.node = make("dl", { class: "l-numbers", "aria-label": "So far" }, ...this.lines.map(({ node }) => node));
   }
 
   line(key, label) {

@@ -191,8 +191,7 @@ class SmallInput extends Section {
     ctx.lineWidth = 1.3;
     if (rule) drawLine(ctx, crisp(x), SMALL.packedTop - 12, crisp(x), y);
     drawTriangle(ctx, x, y, chrome.ink);
-    const told = value && scene.pane.covered?.size ? "?" : String(value);
-    drawText(ctx, font(12.5, 650), told, x, y + 14, told === "?" ? chrome.brand : chrome.ink, "center");
+    drawText(ctx, font(12.5, 650), String(value), x, y + 14, chrome.ink, "center");
   }
 
   verdict(scene, ctx, shape, { query, x, y }) {

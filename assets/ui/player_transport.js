@@ -3,7 +3,7 @@
 const SPEEDS = [0.25, 0.5, 1, 2, 4, 8];
 const FEW_STEPS = 4;
 const THUMB = 18, LINE_Y = 29, LABEL_Y = 47, TRACK_HEIGHT = 58;
-const MOST_MARKS = 2, MARK_WIDTH = 16, MORE_WIDTH = 22, SUB_LABEL = 46, MOST_DOTS = 130;
+const MOST_MARKS = 2, MARK_WIDTH = 16, MORE_WIDTH = 22, SUB_LABEL = 46, LEAST_GAP = 38, MOST_DOTS = 130;
 const KEYS = [
   ["← →", "one step back, forward"], ["Shift ← →", "one sub-step"], ["Home, End", "first, last step"], ["Space", "play or pause"],
   ["B, Shift B", "next, previous event or breakpoint"], ["G", "go to a step by its number"], ["1, 2", "one pane, two panes"],
@@ -27,9 +27,9 @@ class Transport {
     const button = (name, label, action) => iconButton(name, label, action, "tool t-" + name);
     this.buttons = {
       first: button("first", "First step", () => player.go(0)),
-      back: button("back", "Back one step", () => player.go(player.step - 1)),
+      back: button("back", player.isLesson ? "Back one sub-step" : "Back one step", () => this.move(-1)),
       play: iconButton("play", "Play", () => player.toggle(), "play"),
-      forward: button("forward", "Next step", () => player.go(player.step + 1)),
+      forward: button("forward", player.isLesson ? "Next sub-step" : "Next step", () => this.move(1)),
       last: button("last", "Last step", () => player.go(player.count - 1, "commit")),
     };
     this.canvas = make("canvas", { "aria-hidden": "true" });
@@ -94,6 +94,13 @@ class Transport {
     this.player.root.focus({ preventScroll: true });
     this.player.go(step);
     event.stopPropagation();
+  }
+
+  // A lesson is read sub-step by sub-step.
+  move(direction) {
+    const { player } = this;
+    if (player.isLesson) player.goSub(direction);
+    else player.go(player.step + direction);
   }
 
   // A new run or another clock: places, marks and the range's end.
@@ -163,10 +170,10 @@ class Transport {
   }
 
   paint() {
-    const { player } = this, place = this.here(), last = player.count - 1;
+    const { player } = this, place = this.here(), last = player.count - 1, atEnd = player.step === last && player.shownSub === "commit";
     this.range.value = place.value;
     this.range.setAttribute("aria-valuetext", this.valueText());
-    const ends = { first: player.step === 0, back: player.step === 0, forward: player.step === last, last: player.step === last && (player.shownSub === "commit") };
+    const ends = { first: player.step === 0, back: player.step === 0, forward: player.isLesson ? atEnd : player.step === last, last: atEnd };
     for (const [name, off] of Object.entries(ends)) {
       const button = this.buttons[name], label = button.getAttribute("aria-label");
       button.disabled = off;
@@ -267,6 +274,7 @@ class Transport {
     }
   }
 
+  // Names of the sub-steps below their places: the current one first, none on another one.
   subLabels(ctx, place) {
     const gap = (this.width - THUMB) / Math.max(1, this.places.length - 1), { chrome } = this.player.theme;
     for (const each of this.places) {
@@ -276,11 +284,22 @@ class Transport {
         ctx.fillStyle = chrome.control;
         ctx.fillRect(x - 0.5, 4, 1, 18);
       }
-      // The last label stands further left than its place: in a lesson's short track the one before it gives way.
-      if (this.player.isLesson && gap < SUB_LABEL + 4 && each === this.places[this.places.length - 2] && each !== place) continue;
-      const apart = Math.abs(this.x(each.at) - this.x(place.at)) >= SUB_LABEL + 4 || each === place;
-      if (apart && (gap >= SUB_LABEL - 2 || each === place || each.step === 0)) this.text(ctx, each.step ? each.sub : "prefill", each.at, LABEL_Y, each === place);
     }
+    const taken = [], last = this.places[this.places.length - 1];
+    for (const each of [place, this.places[0], last, ...this.places]) {
+      const apart = this.player.isLesson || each === place || Math.abs(this.x(each.at) - this.x(place.at)) >= SUB_LABEL + 4;
+      if (!apart || !(gap >= (this.player.isLesson ? LEAST_GAP : SUB_LABEL - 2) || each === place || each.step === 0)) continue;
+      const word = each.step ? each.sub : "prefill", [from, to] = this.extent(ctx, word, each.at, each === place);
+      if (taken.some(([start, end]) => from < end + 3 && to > start - 3)) continue;
+      taken.push([from, to]);
+      this.text(ctx, word, each.at, LABEL_Y, each === place);
+    }
+  }
+
+  // From where to where a label reaches that is drawn in the middle of its place.
+  extent(ctx, text, at, bold) {
+    const half = textWidth(ctx, this.player.font(12, bold ? 650 : 400), text) / 2, x = Math.min(Math.max(this.x(at), half), this.width - half);
+    return [x - half, x + half];
   }
 
   paintTicks(place) {

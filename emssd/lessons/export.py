@@ -12,7 +12,7 @@ from typing import Any
 from emssd.config import METHOD_TITLES
 from emssd.errors import ConfigError
 from emssd.lessons.catalog import Entry
-from emssd.lessons.text import Lesson, Question, Target, read_lesson
+from emssd.lessons.text import RUN_NOTE, Lesson, Question, Target, read_lesson
 
 IMAGE_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -91,7 +91,10 @@ class _Page:
             f'<div class="note">{self._html(lesson.intro)}</div>',
         ]
         for section in lesson.sections:
-            parts += [f"<h2>{escape(section.heading)}</h2>", self._player(section.target), self._html(section.markdown)]
+            parts += [f"<h2>{escape(section.heading)}</h2>", self._player(section.target)]
+            if section.heading == "Run it":
+                parts.append(f'<div class="note">{self._html(RUN_NOTE)}</div>')
+            parts.append(self._html(section.markdown))
             if section.heading == "Predict":
                 parts += [self._question(number, each) for number, each in enumerate(lesson.questions, start=1)]
             if section.heading == "Check yourself":

@@ -71,7 +71,8 @@ def record_outcome(outcome: Outcome, link: str | None = None) -> bool:
     records = read_progress()
     old = records[outcome.number]
     checked = datetime.now(UTC).isoformat(timespec="seconds")
-    last = {**outcome.to_dict(), "link": link, "checked": checked}
+    file = str(Path(outcome.file).resolve())  # another folder may have a file of the same relative name
+    last = {**outcome.to_dict(), "file": file, "link": link, "checked": checked}
     records[outcome.number] = Record(old.passed or outcome.passed, old.tries + 1, last)
     known = {str(number): vars(record) for number, record in records.items() if record.tries}
     try:

@@ -26,6 +26,7 @@ APP_VARIABLE = "EMSSD_APP_URL"
 APP_URL = "http://localhost:8501"
 IDENTITY = re.compile(r"[0-9a-f]{12}")
 KEPT = 32
+CHECKED = "ems-sd"
 MAX_BYTES = 4 * 2**20
 
 
@@ -102,13 +103,15 @@ def failure_link(failure: Failure) -> str | None:
 
 
 def _pair(methods: list[str]) -> tuple[str, str | None]:
-    """The two methods that are shown: speculative ones first."""
+    """The method that is checked, on the left, where a pin stands; and one to compare it with, where there is one.
+
+    A case with EMS-SD is about EMS-SD; else it is about the first speculative method.
+    """
     ordered = [name for name in METHODS if name in methods]
-    chosen = [name for name in ordered if name in SPECULATIVE_METHODS] or ordered
-    if len(chosen) > 1:
-        return chosen[0], chosen[-1]
-    other = [name for name in ordered if name not in chosen]
-    return chosen[0], other[0] if other else None
+    speculative = [name for name in ordered if name in SPECULATIVE_METHODS]
+    checked = CHECKED if CHECKED in methods else (speculative or ordered)[0]
+    others = [name for name in (*speculative, *ordered) if name != checked]
+    return checked, others[0] if others else None
 
 
 def _plain(trace: GenerationTrace) -> dict[str, Any]:

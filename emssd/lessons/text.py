@@ -24,6 +24,12 @@ COMMENT_KINDS = ("player:", "picture:", "source:", "= ")
 TITLE = re.compile(r"# (\d+)\. (\S.*)")
 FENCE = re.compile(r"\s*(```+|~~~+)\s*(\S*)")
 DETAILS = re.compile(r"<details>\s*<summary>(.*?)</summary>\s*")
+NUMBERED = re.compile(r"(\s*\d+)([.)])(?=\s|$)")
+RUN_NOTE = (
+    "To run it, save the code as a file in the repository’s root folder, for example `try.py`, "
+    "and there type `.venv/bin/python try.py`."
+)
+"""How code in "Run it" is run; the app and the printed page say it below the heading."""
 REFERENCE = re.compile(r"`((?:emssd|lessons|tests|assets)/[\w./-]+\.py)::([A-Za-z_][\w.]*)`")
 
 
@@ -307,6 +313,8 @@ class _Reader:
             if comment.startswith("player:"):
                 part.targets.append(self.target(comment.removeprefix("player:"), line.number))
         words = COMMENT.sub("", line.text)
+        if words != line.text and not NUMBERED.match(line.text):
+            words = NUMBERED.sub(r"\1\\\2", words, count=1) if NUMBERED.match(words) else words
         if words.strip() or not line.text.strip():
             part.markdown.append(words.rstrip() if not words.endswith("  ") else words)
 

@@ -11,15 +11,15 @@ import streamlit as st
 from emssd.errors import EmssdError
 from emssd.lessons.catalog import Entry
 from emssd.lessons.progress import read_progress
-from emssd.lessons.text import Lesson
+from emssd.lessons.text import RUN_NOTE, Lesson, Target
 from emssd.ui import lessons_check, lessons_predict
 from emssd.ui.frame import begin_page, lessons_page
-from emssd.ui.lessons_answers import answer_of
+from emssd.ui.lessons_answers import answer_of, open_questions
 from emssd.ui.lessons_code import show_references
 from emssd.ui.lessons_library import TOTAL, all_lessons, target_of
 from emssd.ui.lessons_link import SECTIONS, Place, read_place
 from emssd.ui.lessons_overview import overview, print_button, teaching
-from emssd.ui.lessons_player import show_target
+from emssd.ui.lessons_player import seal_of, show_target
 from emssd.ui.lessons_words import own_links, show_words
 from emssd.ui.notices import warn
 from emssd.ui.player_assets import read_asset
@@ -33,8 +33,8 @@ TABS = {
     "check": "Check",
     "next": "Next",
 }
-WIDE = ("code", "run", "check")
-"""Sections with code, which need longer lines."""
+SEALED = ("question", "predict")
+"""Sections that come before the answers."""
 
 Lessons = Mapping[int, tuple[Entry, Lesson]]
 
@@ -90,9 +90,8 @@ def _head(lesson: Lesson, place: Place) -> None:
         f'<i class="{"current" if n == lesson.number else "done" if records[n].passed else ""}"></i>'
         for n in range(1, TOTAL + 1)
     )
-    wide = " l-wide" if place.section in WIDE else ""
     st.html(
-        f'<div class="l-line{wide}"><span>Lesson {lesson.number} of {TOTAL}</span>'
+        f'<div class="l-line"><span>Lesson {lesson.number} of {TOTAL}</span>'
         f'<span class="l-marks" aria-hidden="true">{marks}</span><span>{lesson.minutes} min</span></div>'
         f"<h1>{html.escape(lesson.title)}</h1>"
     )
@@ -132,6 +131,9 @@ def _section(lessons: Lessons, entry: Entry, lesson: Lesson, place: Place) -> No
     elif place.section == "check":
         lessons_check.check_section(entry, lesson)
     else:
+        if place.section == "run" and "```python" in section.markdown:
+            with st.container(key="lesson_how"):
+                st.markdown(RUN_NOTE, anchors=False)
         show_words(section.markdown, folder)
     if place.section == "next":
         _next_link(lessons, lesson)
@@ -212,4 +214,14 @@ def _player(lesson: Lesson, place: Place) -> None:
     screen = f"{number}/{place.section}/{place.question}"
     key = f"{screen}/told" if answered else f"{screen}/before" if before else screen
     says = lessons_check.said(number) if place.section == "check" else lessons_predict.said(lesson, place)
-    show_target(target, key, before or (predicts and not answered), screen if answered else "", says)
+    seal = _seal(lesson, place, target)
+    show_target(target, key, before or (predicts and not answered), screen if answered else "", says, seal)
+
+
+def _seal(lesson: Lesson, place: Place, target: Target) -> int | None:
+    """What of the run stays closed before all questions are done; from "Idea" on the text tells the answers itself."""
+    still = open_questions(lesson.number, len(lesson.questions)) if place.section in SEALED else []
+    if not still:
+        return None
+    asked = [target_of(lesson, Place(lesson.number, "predict", number), answered=False) for number in still]
+    return seal_of(target, asked)

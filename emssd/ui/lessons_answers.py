@@ -25,6 +25,11 @@ def answer_of(lesson: int, question: int) -> Answer | None:
     return answers.get((lesson, question))
 
 
+def open_questions(lesson: int, count: int) -> list[int]:
+    """Numbers of a lesson's questions, from 1 to `count`, that have been neither answered nor skipped."""
+    return [number for number in range(1, count + 1) if answer_of(lesson, number) is None]
+
+
 def keep_answer(lesson: int, question: int, answer: Answer) -> None:
     """Remember an answer; the first one stays."""
     st.session_state.setdefault("lesson_answers", {}).setdefault((lesson, question), answer)

@@ -37,8 +37,10 @@ def check_section(entry: Entry, lesson: Lesson) -> None:
         st.button("Check my file", type="primary", on_click=_check, args=(number,), key="lesson_check")
         hint_button(f"lesson_hints_{number}_x", len(lesson.hints))
         if not _attempted(number):
-            st.button("I give up", type="tertiary", on_click=_give_up, args=(number,), key="lesson_give_up")
-    st.html(f'<p class="l-note">The file is {html.escape(_shown(exercise_file(number)))} on this computer.</p>')
+            st.button("Show a solution", type="tertiary", on_click=_give_up, args=(number,), key="lesson_give_up")
+    told = f"Your file: {_shown(exercise_file(number))}, on this computer."
+    told += "" if _attempted(number) else " A solution is shown here after your first check, or when you ask for it."
+    st.html(f'<p class="l-note">{html.escape(told)}</p>')
     found = _found(number)
     if found is not None:
         _result(found)
@@ -91,15 +93,20 @@ def _give_up(number: int) -> None:
 def _attempted(number: int) -> bool:
     state = st.session_state
     tried = number in state.get("lesson_results", {}) or number in state.get("lesson_given_up", ())
-    return tried or read_progress()[number].tries > 0
+    return tried or bool(_last(number))
 
 
 def _found(number: int) -> dict[str, Any] | None:
     """The newest result: of this session, else the one that the command left for the same file."""
     found = st.session_state.get("lesson_results", {}).get(number)
+    return found or _last(number) or None
+
+
+def _last(number: int) -> dict[str, Any]:
+    """What the command last found in this very file; a file of another folder has nothing to do with it."""
     last = read_progress()[number].last
-    same = Path(str(last.get("file"))).resolve() == exercise_file(number).resolve()
-    return found or (last if same else None) or None
+    same = last.get("file") and Path(str(last["file"])) == exercise_file(number).resolve()
+    return last if same else {}
 
 
 def _result(found: dict[str, Any]) -> None:
@@ -149,13 +156,14 @@ def _state_query(link: object) -> dict[str, str]:
 
 
 def _solution(entry: Entry) -> None:
-    with st.expander("Show a solution"):
+    given_up = entry.number in st.session_state.get("lesson_given_up", ())
+    with st.expander(f"One solution: {_shown(entry.solution)}", expanded=given_up):
         try:
             text = entry.solution.read_text(encoding="utf-8")
         except OSError as error:
             st.markdown(unformatted(f"{entry.solution.name} cannot be read ({error.strerror})."))
             return
-        st.code(text, language="python", height=420)
+        st.code(text, language="python", wrap_lines=True, height=420)
 
 
 def _shown(path: Path) -> str:

@@ -89,4 +89,4 @@ def _listing(file: str, symbol: str) -> None:
         return
     with st.expander(f"{source.file}, line {source.line}"):
         tall = source.text.count("\n") >= LONG_LINES
-        st.code(source.text, language="python", height=CODE_HEIGHT if tall else "content")
+        st.code(source.text, language="python", wrap_lines=True, height=CODE_HEIGHT if tall else "content")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import streamlit as st
@@ -36,19 +37,25 @@ def _read(path: str, changed: int) -> Lesson:
 def target_of(lesson: Lesson, place: Place, answered: bool) -> Target:
     """What the player shows at a place: what the section asks for, or else what the ones before it left.
 
+    A cell stays pinned only where the place itself says so.
+
     Args:
         answered: whether the place's question has been answered or skipped.
     """
     found: Target | None = None
     for name, heading in SECTIONS.items():
-        found = lesson.section(heading).target or found
+        found = lesson.section(heading).target or _unpinned(found)
         if name == "predict":
             asked = lesson.questions[: place.question] if place.section == name else lesson.questions
             for number, question in enumerate(asked, start=1):
-                found = question.before or found
+                found = question.before or (found if number == 1 else _unpinned(found))
                 if place.section != name or number < place.question or answered:
                     found = question.after or found
         if name == place.section:
             break
     assert found is not None  # a lesson's first section has a target
     return found
+
+
+def _unpinned(target: Target | None) -> Target | None:
+    return replace(target, pin=None) if target else None

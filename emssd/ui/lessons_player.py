@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import streamlit as st
 
+from emssd.cells import SUBSTEPS
 from emssd.errors import TraceError
 from emssd.lessons.text import Target
 from emssd.ui.notices import warn
@@ -16,15 +18,19 @@ from emssd.ui.sets import MODELLED_KEY, pair_data, preset
 SIDES = ("left", "right")
 
 
-def lesson_data(target: Target, key: str, asks: bool = False, reveals: str = "", says: str = "") -> dict[str, Any]:
+def lesson_data(
+    target: Target, key: str, asks: bool = False, reveals: str = "", says: str = "", seal: int | None = None
+) -> dict[str, Any]:
     """What the player needs to show a target.
 
     Args:
         target: what to show; a cell that it pins is one of the right pane, where there are two.
         key: names the screen; with another key the player moves to the target, with the same one it stays.
-        asks: whether a question is open: the rows that the target hides are covered, and nothing later is shown.
+        asks: whether a question is open: the rows that the target hides are covered.
         reveals: key of the screen whose question this one answers; coming from there, the player plays the way.
         says: told to those who listen.
+        seal: while the lesson has open questions: nothing after the target is shown, nor marks after this place, which
+            is counted as 6 x step + number of the sub-step.
 
     Raises:
         TraceError: the traces cannot be shown.
@@ -55,14 +61,35 @@ def lesson_data(target: Target, key: str, asks: bool = False, reveals: str = "",
             "asks": asks,
             "hide": [[SIDES.index(side), row] for side, row in target.hide] if asks else [],
             "says": says,
+            "sealed": seal is not None,
+            "marked": seal,
         },
     }
 
 
-def show_target(target: Target, key: str, asks: bool = False, reveals: str = "", says: str = "") -> None:
+def seal_of(shown: Target, open_targets: Sequence[Target]) -> int:
+    """Last place whose events an open lesson may mark: none that the screen does not show, or that a question asks for.
+
+    Args:
+        shown: the target of the screen; open_targets: what is shown when the open questions are asked.
+    """
+    asked = [target for target in open_targets if target.preset == shown.preset]
+    return min(_place(shown), *(_place(target, bool(target.hide)) for target in asked)) if asked else _place(shown)
+
+
+def _place(target: Target, before: bool = False) -> int:
+    """6 x step + number of the sub-step; `before` is the end of the step before."""
+    if before:
+        return 6 * target.step - 1
+    return 6 * target.step + SUBSTEPS.index(target.sub if target.step else "commit")
+
+
+def show_target(
+    target: Target, key: str, asks: bool = False, reveals: str = "", says: str = "", seal: int | None = None
+) -> None:
     """Mount the player, or say why it shows nothing; arguments as in `lesson_data`."""
     try:
-        data = lesson_data(target, key, asks, reveals, says)
+        data = lesson_data(target, key, asks, reveals, says, seal)
     except TraceError as error:
         warn([str(error)])
         return

@@ -97,6 +97,8 @@ def _answered(lesson: Lesson, question: Question, answer: Answer) -> None:
     if question.options:
         marked = "".join(_option(option, question, answer) for option in question.options)
         st.html(f'<ul class="l-options">{marked}</ul>')
+    elif answer.given:
+        st.html(f'<p class="l-note" data-testid="given">Your answer: <b>{html.escape(answer.given)}</b></p>')
     style = "skipped" if answer.right is None else "right" if answer.right else "wrong"
     st.html(f'<p class="l-verdict {style}" data-testid="verdict">{html.escape(_verdict(question, answer))}</p>')
     show_words(question.explanation, lesson.path.parent)
@@ -113,12 +115,14 @@ def _option(option: str, question: Question, answer: Answer) -> str:
 def _verdict(question: Question, answer: Answer) -> str:
     if answer.right is None:
         return "Skipped."
-    return "Right." if answer.right else f"Not {_plain(answer.given)}."
+    if answer.right:
+        return "Right."
+    return f"Not “{_plain(answer.given)}”." if question.options else f"Not {answer.given}."
 
 
 def _plain(markdown: str) -> str:
     """Markdown's words without its signs."""
-    return own_links(markdown).replace("**", "").replace("`", "")
+    return own_links(markdown).replace("**", "").replace("`", "").replace("\\.", ".")
 
 
 def hint_button(key: str, count: int) -> None:

@@ -75,12 +75,22 @@ def show_code(text: str, language: str) -> None:
         st.html('<p class="l-note">Prints</p>')
     tall = text.count("\n") >= LONG_LINES
     known = None if language in ("", OUTPUT) else language
-    st.code(text, language=known, wrap_lines=language == "bash", height=CODE_HEIGHT if tall else "content")
+    st.code(text, language=known, wrap_lines=True, height=CODE_HEIGHT if tall else "content")
 
 
 def show_picture(path: Path, words: str) -> None:
-    """A picture, which opens large; its words are read to those who do not see it."""
-    if path.is_file():
+    """A picture, which opens large at a press; its words are read to those who do not see it."""
+    if not path.is_file():
+        st.html(f'<p class="l-note">{html.escape(words)}</p>')
+        return
+    with st.container(key=f"lesson_picture_{path.stem}"):
         st.image(str(path), alt=words, width="stretch")
-    else:
+        if st.button("Enlarge the picture", key=f"lesson_enlarge_{path.stem}"):
+            _large(str(path), words)
+
+
+@st.dialog("Picture", width="large")
+def _large(path: str, words: str) -> None:
+    with st.container(key="lesson_large"):
+        st.image(path, alt=words, width="stretch")
         st.html(f'<p class="l-note">{html.escape(words)}</p>')
