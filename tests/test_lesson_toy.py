@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from pathlib import Path
 
 import pytest
 import torch
 
 from emssd.lessons.check_02 import expected_verdict, small_cases
+from emssd.lessons.checking import run_check
 from emssd.lessons.faulty_runs import (
     BONUS_MISSING,
     BUGS,
@@ -130,3 +132,50 @@ def test_evidence_is_described_line_by_line() -> None:
     lines = describe(run).splitlines()
     assert len(lines) == 3 + 7 * len(run.steps)
     assert lines[4].split(maxsplit=1) == ["input_token_ids", str(run.steps[0].input_token_ids)]
+
+
+def test_telling_cases_come_first_and_no_token_ends_them() -> None:
+    cases = list(small_cases())
+    ends = [bool(eos) for _, _, eos in cases]
+    assert ends == sorted(ends)
+    assert all(len(draft) == 3 for draft, _, _ in cases[:3])
+    assert [draft for draft, _, eos in cases if not eos][-1] == ()
+
+
+@pytest.mark.parametrize(
+    ("number", "source", "words"),
+    [
+        (1, "def greedy_decode(*args):\n    return args[9]\n", ["tuple index out of range", "ToyModel(", "[3, 5]"]),
+        (2, "def verify_greedy(draft, target):\n    return draft[9]\n", ["Case: draft [7, 4, 9], target [7, 4, 2, 5]"]),
+        (
+            2,
+            "def verify_greedy(draft, target):\n    return (x for x in draft) + 1\n",
+            ["'generator' and 'int' (line 2"],
+        ),
+        (
+            2,
+            "def verify_greedy(draft, target):\n    return 99, target\n",
+            ["num_accepted is 99 where 3 drafts were fed"],
+        ),
+        (3, "def rewind(cache, n):\n    cache.cut(n)\n", ["Case: cache = ToyCache of 3 cells, n = "]),
+        (
+            4,
+            "def min_rollback(accepted, own, over):\n    return own[9]\n",
+            ["Case: accepted [[", "finished [False, False]"],
+        ),
+        (5, "def vanilla_step(*args):\n    return args[9]\n", ["Case: cursor 5, visible [[0, 1, 2, 3, 4], [0, 1, 2]]"]),
+        (
+            5,
+            "def vanilla_step(*args):\n    return {'cursor': 1}\n",
+            ["has no entry 'inputs', 'positions'", "Case: cursor 5"],
+        ),
+    ],
+)
+def test_a_failure_says_what_was_called(number: int, source: str, words: list[str], tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(source, encoding="utf-8")
+    failure = run_check(number, path).failure
+    assert failure is not None
+    for word in words:
+        assert word in failure.what
+    assert "\n" not in failure.what
