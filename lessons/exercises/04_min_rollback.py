@@ -1,8 +1,8 @@
 """Lesson 4: cut a batch back to its slowest row.
 
-After verification every live row has gained its accepted drafts and one token of the target's own. The simplest way to
-keep a batch in step is to let no row gain more than the slowest: with m the smallest gain, every row keeps the first m
-tokens it gained, and the rest is lost, although the target has confirmed it.
+After verification every live row (one that has not ended) has gained its accepted drafts and one token of the target's
+own. The simplest way to keep a batch in step is to let no row gain more than the slowest: with m the smallest gain,
+every row keeps the first m tokens it gained, and the rest is lost, although the target has confirmed it.
 
 Example: row 0 accepted drafts 11, 12, 13 and the target added 14; row 1 accepted none and the target said 21.
 

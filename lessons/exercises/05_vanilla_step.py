@@ -1,9 +1,10 @@
 """Lesson 5: one step of vanilla batched speculative decoding, with both kinds of padding.
 
-All rows write at one shared cursor. In a step each live row feeds its pending token and its drafts, then pads up to the
-longest feed of a live row; all of it is written to the slots from the cursor on. After verification the cursor moves by
-the largest gain of the rows that were live. A row that gained less and lives on is left with holes: slots before the
-cursor that hold none of its tokens and stay masked for ever. A finished row is fed pads, but writes nothing.
+All rows write at one shared cursor. In a step each live row (one that has not ended) feeds its pending token and its
+drafts, then pads up to the longest feed of a live row; all of it is written to the slots from the cursor on. After
+verification the cursor moves by the largest gain of the rows that were live. A row that gained less and lives on is
+left with holes: slots before the cursor that hold none of its tokens and stay masked for ever. A finished row is fed
+pads, but writes nothing.
 
 Example: the cursor is at 4; row 0 drafts 1 token and gains 2, row 1 drafts 3 and gains 1.
 
