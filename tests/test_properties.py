@@ -23,14 +23,14 @@ from tests.properties import (
 
 
 @pytest.mark.timeout(900)  # a failing case is shrunk for minutes
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(case=engine_cases)
 def test_result_is_plain_decoding_and_every_invariant_holds(case: EngineCase) -> None:
     check_run(case)
 
 
 @pytest.mark.timeout(900)  # a failing case is shrunk for minutes
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(case=ragged_cases)
 def test_ragged_batches_are_plain_decoding_too(case: EngineCase) -> None:
     check_run(case, SPECULATIVE)
@@ -58,4 +58,4 @@ def test_logits_depend_on_the_row_alone(run: ForcedRun, keep: int, shift: int) -
 
 
 TestLayoutMachine = LayoutMachine.TestCase
-TestLayoutMachine.settings = settings(max_examples=200, stateful_step_count=12)
+TestLayoutMachine.settings = settings(max_examples=100, stateful_step_count=12)
