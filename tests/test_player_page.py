@@ -147,7 +147,7 @@ def test_the_worked_example_s_numbers(opened):
     for pane in PANES:
         text = page.get_by_test_id(pane).inner_text()
         assert "3.49×" in text
-        assert "vs greedy, modelled for" in text
+        assert "vs greedy, modelled, always" in text
     assert "Output identical to greedy, 15 of 15 tokens" in page.get_by_test_id("equality").inner_text()
     press(page, "Shift+ArrowLeft")
     assert "Output identical to greedy, 7 of 7 tokens" in page.get_by_test_id("equality").inner_text()
