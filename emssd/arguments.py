@@ -219,7 +219,13 @@ def _add_bench(command: Command) -> None:
         metavar="NAME,..",
         help="prompt-lookup, draft-model, replay (default: %(default)s)",
     )
-    what.add_argument("--repeats", type=at_least_one, default=5, metavar="N", help="timed runs of each (default: 5)")
+    what.add_argument(
+        "--repeats",
+        type=at_least_one,
+        default=5,
+        metavar="N",
+        help="timed runs of each (default: 5); batches of 4 and more, whose runs are shorter, get two or three times that",
+    )
     what.add_argument("--max-new-tokens", type=int, metavar="N", help=f"tokens per row (default: {DEFAULT_NEW_TOKENS})")
     what.add_argument("--ignore-eos", action="store_true", help="decode on where the model would end")
     what.add_argument("--no-transformers", action="store_true", help="leave out transformers' own generate at batch 1")

@@ -17,6 +17,8 @@ TRANSFORMERS, TRANSFORMERS_LOOKUP = "transformers", "transformers-lookup"
 """`generate` of that package, and the same with its own prompt lookup: one row at a time, so at batch size 1 only."""
 MAX_BATCH = 1024
 MAX_REPEATS = 1000
+MOST_MORE = 3
+"""How many times as often the shortest runs are timed."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ class BenchPlan:
         batch_sizes: rows decoded together, rising.
         methods: names of `METHODS`; greedy, which speed-ups are against, is always measured.
         drafters: names of `DRAFTERS` for the speculative methods.
-        repeats: timed runs of everything.
+        repeats: timed runs of everything, more at large batch sizes: see `repeats_at`.
         max_new_tokens: tokens per row, at least 2: the first comes from prefill.
         num_draft_tokens: K.
         ngram_size, lookup: of prompt lookup.
@@ -160,7 +162,7 @@ class BenchPlan:
     def tokens(self, prompts: PromptSet) -> int:
         """Tokens of all runs at most, those of the expected outputs among them: what progress counts."""
         rows = {size: sum(map(len, prompts.batches(size))) for size in self.batch_sizes}
-        runs = sum(rows[size] * len(self.entries(size)) * self.repeats for size in self.batch_sizes)
+        runs = sum(rows[size] * len(self.entries(size)) * repeats_at(self.repeats, size) for size in self.batch_sizes)
         return (runs + len(prompts.prompts)) * self.max_new_tokens
 
     def to_dict(self, sets: Sequence[PromptSet]) -> dict[str, Any]:
@@ -168,6 +170,11 @@ class BenchPlan:
         data = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
         data["prompts"] = {each.name: {"count": len(each.prompts), "digest": each.digest} for each in sets}
         return data
+
+
+def repeats_at(repeats: int, batch_size: int) -> int:
+    """Timed runs at a batch size: a larger batch decodes the same prompts in less time, so it is timed more often."""
+    return repeats * max(1, min(batch_size // 2, MOST_MORE))
 
 
 def _check_whole(what: str, value: object, largest: int) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from emssd.bench_model import LARGEST_MEAN_ERROR, Crossing, ModelComparison
-from emssd.bench_plan import GREEDY, TRANSFORMERS, TRANSFORMERS_LOOKUP, Entry, PromptSet
+from emssd.bench_plan import GREEDY, TRANSFORMERS, TRANSFORMERS_LOOKUP, Entry, PromptSet, repeats_at
 from emssd.bench_results import BenchResults, Point, Spread
 from emssd.comparing import RAGGED_BASELINE
 from emssd.config import BASELINE
@@ -107,14 +107,12 @@ def _identical(point: Point) -> str:
 
 
 def _footer(results: BenchResults) -> list[str]:
-    place, repeats = results.environment, results.settings["repeats"]
-    measured = max((len(point.repeats) for point in results.points), default=0)
+    place = results.environment
     load = place.get("load_average")
     lines = [
-        f"Medians of {plural(measured, 'interleaved repeat')} of {repeats}, with [lower..upper quartile] where they "
-        "differ; speed-ups are",
-        "paired by repeat, same prompts, prefill excluded. tokens/s counts decode tokens; total seconds include "
-        "recording.",
+        f"Medians of {_repeats(results, 'interleaved repeat')}, with [lower..upper quartile] where they differ;",
+        "speed-ups are paired by repeat, same prompts, prefill excluded. tokens/s counts decode tokens; total seconds",
+        "include recording.",
         f"{place['cpu']}, {place['device']}, {place['dtype']}, {plural(place['threads'], 'thread')},",
         f"torch {place['torch']}, transformers {place['transformers']}"
         + (f", load average {load[0]:.1f} at the start." if load else "."),
@@ -166,16 +164,24 @@ def copies_warning(prompts: PromptSet, batch_sizes: Sequence[int]) -> str | None
     )
 
 
+def _repeats(results: BenchResults, noun: str) -> str:
+    """How often the points were timed: short runs are timed more often than long ones."""
+    counts = {len(point.repeats) for point in results.points} or {0}
+    planned = results.settings["repeats"]
+    few = any(len(point.repeats) < repeats_at(planned, point.batch) for point in results.points)
+    words = plural(max(counts), noun) if len(counts) == 1 else f"{min(counts)} to {max(counts)} {noun}s"
+    return words + " (more are planned)" * few
+
+
 def figure_caption(results: BenchResults) -> str:
     """What a figure was measured on, in one line."""
     place, settings = results.environment, results.settings
     on_cpu = not str(place["device"]).startswith("cuda")
     machine = f"{place['cpu']}, {plural(place['threads'], 'thread')}" if on_cpu else place["device_name"]
-    measured = max((len(point.repeats) for point in results.points), default=0)
     drafter = f"drafter {', '.join(results.drafters)}, K = {settings['num_draft_tokens']}"
     return (
         f"{place['model']}, {place['dtype']}; {machine}; {drafter}; up to {settings['max_new_tokens']} new tokens; "
-        f"medians and quartiles of {plural(measured, 'repeat')}"
+        f"medians and quartiles of {_repeats(results, 'repeat')}"
     )
 
 

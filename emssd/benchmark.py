@@ -13,7 +13,7 @@ from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
-from emssd.bench_plan import TRANSFORMERS_LOOKUP, BenchPlan, Entry, PromptSet
+from emssd.bench_plan import TRANSFORMERS_LOOKUP, BenchPlan, Entry, PromptSet, repeats_at
 from emssd.bench_state import BenchState, Record
 from emssd.comparing import WARM_UP_TOKENS, Progress, environment, total_of
 from emssd.cost_model import trace_counts
@@ -105,7 +105,7 @@ class Benchmark:
             expected = self._expected(prompts)
             for size in self.plan.batch_sizes:
                 done = len(self.state.repeats(prompts.name, size))
-                if done < self.plan.repeats:
+                if done < repeats_at(self.plan.repeats, size):
                     self._measure(prompts, size, expected, done)
 
     def _expected(self, prompts: PromptSet) -> list[list[int]]:
@@ -130,7 +130,7 @@ class Benchmark:
         for entry in entries:
             self._run(batches[0], entry, WARM_UP_TOKENS)
         seconds = sum(batch.prefilled.seconds for batch in batches if batch.prefilled is not None)
-        for repeat in range(done, self.plan.repeats):
+        for repeat in range(done, repeats_at(self.plan.repeats, size)):
             results = {entry: _Totals(entry) for entry in entries}
             for batch in batches:
                 for entry in entries if repeat % 2 == 0 else reversed(entries):

@@ -18,7 +18,7 @@ from emssd import benchmark as benchmark_module
 from emssd.bench_figure import draw_figure
 from emssd.bench_inputs import named_prompts
 from emssd.bench_model import LARGEST_MEAN_ERROR, Crossing, ModelComparison, ModelPoint, compare_with_model
-from emssd.bench_plan import GREEDY, BenchPlan, Entry, PromptSet
+from emssd.bench_plan import GREEDY, BenchPlan, Entry, PromptSet, repeats_at
 from emssd.bench_reporting import (
     bench_markdown,
     bench_table,
@@ -455,6 +455,16 @@ def invented(prompts: tuple[str, ...] = ("copy-rich",)) -> BenchState:
     return state
 
 
+def test_short_runs_are_timed_more_often() -> None:
+    assert [repeats_at(5, size) for size in (1, 2, 3, 4, 6, 8, 1024)] == [5, 5, 5, 10, 15, 15, 15]
+    made = benchmark(replace(PLAN, batch_sizes=(1, 4), repeats=1, methods=("ems-sd",), transformers=False))
+    made.run()
+    counts = [len(made.state.repeats("some", size)) for size in (1, 4)]
+    assert counts == [1, 2]
+    text = bench_table(BenchResults.of(made.state), "")
+    assert "Medians of 1 to 2 interleaved repeats," in text
+
+
 def test_speed_ups_are_paired_and_spread_by_quartiles() -> None:
     results = BenchResults.of(invented())
     vanilla, ems = Entry("vanilla", "prompt-lookup"), Entry("ems-sd", "prompt-lookup")
@@ -484,7 +494,7 @@ def test_the_table_shows_every_point_and_what_it_was_measured_on() -> None:
     vanilla = next(line.split() for line in lines if line.strip().startswith("vanilla"))
     assert vanilla == ["vanilla", "2.50", "[2.25..2.75]", "1.20", "[1.03..1.35]", "0.91", "[0.85..0.93]"]
     assert cpu_name() in text
-    assert "Medians of 3 interleaved repeats" in text
+    assert "Medians of 3 interleaved repeats (more are planned)" in text
     assert "more than once" not in text  # four prompts fill every batch
     assert max(map(len, lines)) <= 120
 
@@ -536,7 +546,7 @@ def test_the_figure_says_what_it_was_measured_on(tmp_path: Path, monkeypatch: py
     caption = figure_caption(results)
     assert caption == (
         f"random-llama, float32; {cpu_name()}, {place['threads']} thread{'s' * (place['threads'] != 1)}; "
-        "drafter prompt-lookup, K = 7; up to 6 new tokens; medians and quartiles of 3 repeats"
+        "drafter prompt-lookup, K = 7; up to 6 new tokens; medians and quartiles of 3 repeats (more are planned)"
     )
     figures: list[Figure] = []
     save = Figure.savefig
