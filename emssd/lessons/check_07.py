@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,9 @@ from emssd.trace import GenerationTrace
 
 TITLE = "pack and locate"
 SEEDS = 24
+SWAPPED = "The order is swapped: row first, then offset."
+TELLING = ((2, 0, 2), (4, 2, 1))
+"""Flat index, row and offset in rows that feed 3, 0 and 2 tokens."""
 BATCHES = Acceptance(
     hit_rate=0.5,
     token_rate=0.7,
@@ -49,7 +53,8 @@ class Case:
     def failure(self, what: str, expected: object, got: object, why: str, row: int = 0, offset: int = 0) -> Failure:
         """A failure that opens the player on this step's packed inputs."""
         pin = f"{row}.{self.first_slots[row] + offset}" if self.first_slots and self.rows[row] else None
-        return Failure(what, expected, got, row, self.step, self.seed, why, traces=self.traces, sub="pack", pin=pin)
+        where = row if self.rows else None
+        return Failure(what, expected, got, where, self.step, self.seed, why, traces=self.traces, sub="pack", pin=pin)
 
 
 def check(solution: Solution) -> str:
@@ -83,9 +88,9 @@ def _simulated_cases() -> list[Case]:
 
 
 def _small_cases() -> list[Case]:
-    """All batches of one to four rows that feed 0, 1 or 8 tokens; no id occurs twice."""
+    """All batches of up to four rows that feed 0, 1 or 8 tokens; no id occurs twice."""
     cases = []
-    for size in (1, 2, 3, 4):
+    for size in range(5):
         for lengths in product((0, 1, 8), repeat=size):
             rows = [[100 * (row + 1) + place for place in range(length)] for row, length in enumerate(lengths)]
             cases.append(Case(rows))
@@ -99,6 +104,10 @@ def _check_pack(solution: Solution, case: Case) -> None:
         raise case.failure(what, (case.tokens, case.cu_seqlens), answer, "End with `return tokens, cu_seqlens`.")
     tokens, cu_seqlens = _numbers(case, "tokens", answer[0]), _numbers(case, "cu_seqlens", answer[1])
     fed = [len(row) for row in case.rows]
+    if (tokens, cu_seqlens) == (case.cu_seqlens, case.tokens) and tokens != cu_seqlens:
+        what = "pack returns the right two lists in the wrong order."
+        why = "The order is swapped: end with `return tokens, cu_seqlens`."
+        raise case.failure(what, (case.tokens, case.cu_seqlens), answer, why)
     if tokens != case.tokens:
         what = f"The packed tokens are wrong for rows that feed {fed} tokens."
         raise case.failure(what, case.tokens, tokens, _why_tokens(case, tokens), _first_wrong_row(case, tokens))
@@ -110,6 +119,17 @@ def _check_pack(solution: Solution, case: Case) -> None:
         why = "Entry i + 1 is the number of tokens that rows 0 to i feed together."
         place = next(n for n, pair in enumerate(zip(cu_seqlens, case.cu_seqlens, strict=True)) if pair[0] != pair[1])
         raise case.failure(what, case.cu_seqlens, cu_seqlens, why, max(place - 1, 0))
+    _check_rows_are_kept(solution, case)
+
+
+def _check_rows_are_kept(solution: Solution, case: Case) -> None:
+    """The lists that `pack` is given are the caller's."""
+    given = copy.deepcopy(case.rows)
+    solution.function("pack")(given)
+    if given != case.rows:
+        row = next((n for n, pair in enumerate(zip(given, case.rows, strict=False)) if pair[0] != pair[1]), 0)
+        why = "Start with a list of your own, tokens = []: `tokens = rows[0]` is row 0's own list, and += changes it."
+        raise case.failure("pack changes the rows that it is given.", case.rows, given, why, row)
 
 
 def _numbers(case: Case, name: str, value: object) -> list[int]:
@@ -171,8 +191,16 @@ def _check_locate(solution: Solution, case: Case) -> None:
             raise case.failure(what, (row, offset), answer, "End with `return row, offset`.", row, offset) from None
         if (got_row, got_offset) != (row, offset):
             what = f"Flat index {r} of cu_seqlens {case.cu_seqlens} is row {row}, offset {offset}."
-            why = _why_place(case, r, row, got_row)
+            why = SWAPPED if _is_swapped(solution) else _why_place(case, r, row, got_row)
             raise case.failure(what, (row, offset), (got_row, got_offset), why, row, offset)
+
+
+def _is_swapped(solution: Solution) -> bool:
+    """Whether `locate` returns the offset first, in places where no other mistake looks like that."""
+    try:
+        return all(tuple(solution.call("locate", [0, 3, 3, 5], r)) == (offset, row) for r, row, offset in TELLING)
+    except (Failure, TypeError, ValueError):
+        return False
 
 
 def _why_place(case: Case, r: int, row: int, got: int) -> str:

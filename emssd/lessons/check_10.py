@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
 from emssd.acceptance import Acceptance
 from emssd.lessons.batches import random_batch, recorded
-from emssd.lessons.checking import Failure, Solution, short
+from emssd.lessons.checking import CALLED, Failure, Solution, short
 from emssd.simulator import simulate
 from emssd.trace import GenerationTrace
 
@@ -21,6 +21,8 @@ METHODS = ("vanilla", "ems-sd", "packed-input", "ragged-cache", "greedy")
 RECORDED = (("figure2", "vanilla"), ("early-finisher", "vanilla"), ("slow-row", "ragged-cache"), ("no-copy", "greedy"))
 KINDS = ("pad_rows", "finished_rows", "dead_slots")
 CLOSE = 1e-9
+OR = ", or "
+"""Between reasons that a number leaves open."""
 
 
 @dataclass(frozen=True)
@@ -29,13 +31,19 @@ class Case:
 
     Args:
         trace: whole, or the beginning of a run.
-        name: where it comes from, in words.
+        source: where it comes from, in words.
         seed: that made it; None for a recorded one.
     """
 
     trace: GenerationTrace
-    name: str
+    source: str
     seed: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The case in words: its source, and the step after which the run was stopped."""
+        last = len(self.trace.decode_steps)
+        return f"{self.source}, after {f'step {last}' if last else 'prefill'}"
 
     @property
     def raw(self) -> dict[str, Any]:
@@ -47,9 +55,17 @@ class Case:
 
     def failure(self, what: str, **fields: Any) -> Failure:
         """What is wrong, with this case."""
+        return Failure(f"{what} ({self.name}).", **{**self.where, **fields})
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """Fields of a failure."""
         traces = {self.trace.method: self.trace} if self.trace.decode_steps else None
-        last = len(self.trace.decode_steps) or None
-        return Failure(f"{what} ({self.name}).", seed=self.seed, **{"step": last, "traces": traces, **fields})
+        return {"seed": self.seed, "step": len(self.trace.decode_steps) or None, "traces": traces}
+
+    def measured(self, solution: Solution, name: str) -> Any:
+        """What the learner's function says of this trace."""
+        return solution.call(name, self.raw, **{**self.where, CALLED: f"the trace of a {self.name}"})
 
 
 def check(solution: Solution) -> str:
@@ -64,10 +80,8 @@ def check(solution: Solution) -> str:
         for measure in (_check_rate, _check_mean, _check_waste):
             try:
                 measure(solution, case)
-            except Failure:
-                for kept in range(2, len(case.trace.steps)):  # is it wrong after fewer steps, too?
-                    measure(solution, _beginning(case, kept))
-                raise
+            except Failure as failure:
+                raise _clearest(measure, solution, case, failure) from None
     unfinished, cut = sum(not case.trace.finished for case in cases), sum(map(_cut_short, cases))
     return (
         f"{len(cases)} traces of {len(METHODS)} methods, {unfinished} of them unfinished, {cut} with a step that an "
@@ -75,10 +89,21 @@ def check(solution: Solution) -> str:
     )
 
 
+def _clearest(measure: Callable[[Solution, Case], None], solution: Solution, case: Case, whole: Failure) -> Failure:
+    """The failure after the fewest steps whose reason is no choice between several; else the one of the whole case."""
+    for kept in range(2, len(case.trace.steps)):
+        try:
+            measure(solution, _beginning(case, kept))
+        except Failure as failure:
+            if OR not in (failure.why or ""):
+                return failure
+    return whole
+
+
 def all_cases() -> Iterator[Case]:
     """Recorded runs, small random batches with ends of sequence, and larger simulated ones, whole and cut off."""
     for preset, method in RECORDED:
-        yield Case(recorded(preset, method), f"preset {preset}, {method}")
+        yield Case(recorded(preset, method), f"recorded run, preset {preset}, {method}")
     for seed in range(SEEDS):
         draw = Random(f"lesson 10 {seed}")
         method = METHODS[seed % len(METHODS)]
@@ -111,8 +136,7 @@ def _beginning(case: Case, kept: int) -> Case:
         output = [token for step in steps for token in step.rows[number].emitted_token_ids]
         reason = request.finish_reason if steps[-1].rows[number].finished else None
         requests.append(replace(request, output_token_ids=output, output_text=None, finish_reason=reason))
-    where = f"after step {kept - 1}" if kept > 1 else "after prefill"
-    return Case(replace(trace, steps=steps, rows=requests), f"{case.name}, {where}", case.seed)
+    return Case(replace(trace, steps=steps, rows=requests), case.source, case.seed)
 
 
 def _cut_short(case: Case) -> bool:
@@ -130,7 +154,7 @@ def _check_identities(case: Case) -> None:
 
 def _check_rate(solution: Solution, case: Case) -> None:
     summary = case.trace.summary()
-    got = solution.call("acceptance_rate", case.raw, seed=case.seed)
+    got = case.measured(solution, "acceptance_rate")
     right = summary["acceptance_rate"]
     if right is None or got is None:
         if got is not right:
@@ -143,7 +167,7 @@ def _check_rate(solution: Solution, case: Case) -> None:
                 else f"{summary['drafted']} drafts were judged.",
             )
         return
-    _check_number("acceptance_rate", got, case)
+    _check_number("acceptance_rate", got, right, case)
     if got > 1 + CLOSE:
         raise case.failure(
             "acceptance_rate is larger than 1",
@@ -161,24 +185,28 @@ def _why_rate(trace: GenerationTrace, got: float) -> str:
     """Names what was computed instead, where that can be told from the number."""
     live, summary = list(trace.live_rows()), trace.summary()
     drafting, most = [row for row in live if row.num_drafted], trace.config["num_draft_tokens"]
-    known = {
-        "emitted / drafted: the target's own token was never drafted": summary["decode_tokens"] / summary["drafted"],
-        "accepted / (K x row-steps): a row may draft fewer than K": summary["accepted"] / (most * len(live)),
-        "the mean of each step's rate, where one draft weighs as much as seven: sum first, divide once": (
-            sum(row.num_accepted / row.num_drafted for row in drafting) / len(drafting)
+    accepted, drafted, emitted = (summary[name] for name in ("accepted", "drafted", "decode_tokens"))
+    fractions = {
+        "emitted / drafted: the target's own token was never drafted": (emitted, drafted),
+        "(emitted - 1) / drafted: a step that ends inside the drafts emits no token of the target's own": (
+            emitted - len(live),
+            drafted,
         ),
+        "accepted / emitted: the target's own tokens were never drafted": (accepted, emitted),
+        "accepted / (K x row-steps): a row may draft fewer than K": (accepted, most * len(live)),
+        "accepted / live row-steps: what was kept, by steps and not by drafts": (accepted, len(live)),
     }
-    found = [name for name, value in known.items() if _close(got, value)]
-    if found:
-        return f"That is {', or '.join(found)}."
-    return (
-        f"{summary['accepted']} drafts were kept of {summary['drafted']} judged, in live rows of decode steps. A step "
-        "that ends inside the drafts emits no token of the target's own."
-    )
+    found = _named(fractions, got)
+    if _close(got, _mean([row.num_accepted / row.num_drafted for row in drafting])):
+        found.append("the mean of each step's rate, where one draft weighs as much as seven: sum first, divide once")
+    right = accepted / drafted
+    found += _rounded(right, got)
+    asked = f"Asked for are {accepted} drafts kept / {drafted} judged, in live rows of decode steps."
+    return f"That is {OR.join(found)}. {asked}" if found else asked
 
 
 def _check_mean(solution: Solution, case: Case) -> None:
-    got = solution.call("mean_emitted", case.raw, seed=case.seed)
+    got = case.measured(solution, "mean_emitted")
     right = case.trace.summary()["mean_acceptance_length"]
     live = sum(1 for _ in case.trace.live_rows())
     if right is None or got is None:
@@ -192,21 +220,78 @@ def _check_mean(solution: Solution, case: Case) -> None:
                 else f"{live} row-steps were decoded.",
             )
         return
-    _check_number("mean_emitted", got, case)
+    _check_number("mean_emitted", got, right, case)
     if not _close(got, right):
         raise case.failure(
             "mean_emitted is not the mean over live rows of decode steps",
             expected=right,
             got=got,
-            why=f"{case.trace.summary()['decode_tokens']} tokens in {live} live row-steps. Prefill's token is no "
-            "decode step's, and a finished row gains nothing because it is not decoded.",
+            why=_why_mean(case.trace, got),
         )
 
 
+def _why_mean(trace: GenerationTrace, got: float) -> str:
+    """Names what was computed instead, where that can be told from the number."""
+    live, steps, summary = list(trace.live_rows()), trace.decode_steps, trace.summary()
+    rows, tokens, total = len(trace.rows), summary["decode_tokens"], summary["tokens"]
+    drafting = [row for row in live if row.num_drafted]
+    fractions = {
+        "accepted / live row-steps: the target's own token is gained, too": (summary["accepted"], len(live)),
+        "(accepted + 1) / live row-steps: a step that ends inside the drafts adds no token of the target's own": (
+            summary["accepted"] + len(live),
+            len(live),
+        ),
+        "(drafted + 1) / live row-steps: rejected drafts are no gain": (summary["drafted"] + len(live), len(live)),
+        "emitted / steps of the batch: that is what all rows gain together": (tokens, len(steps)),
+        "emitted / row-steps with finished rows in: they are not decoded": (tokens, rows * len(steps)),
+        "prefill counted as a step: its token is no decode step's": (total, rows + len(live)),
+        "prefill's tokens among those of decode steps": (total, len(live)),
+        "prefill and finished rows counted": (total, rows * (1 + len(steps))),
+        "the steps with drafts alone: a live row without drafts counts, too": (
+            sum(row.num_emitted for row in drafting),
+            len(drafting),
+        ),
+    }
+    said = _named(fractions, got)
+    means = {
+        "the mean of the steps' means: sum first, divide once": [
+            _mean([row.num_emitted for row in step.rows if row.kind == "decode"]) for step in steps
+        ],
+        "the mean of the rows' means: sum first, divide once": [
+            _mean([row.num_emitted for row in each if row.kind == "decode"])
+            for each in zip(*(step.rows for step in steps), strict=True)
+        ],
+    }
+    said += [name for name, values in means.items() if _close(got, _mean(values))]
+    right = tokens / len(live)
+    said += _rounded(right, got)
+    asked = f"Asked for are {tokens} tokens / {len(live)} live row-steps of decode steps."
+    return f"That is {OR.join(said)}. {asked}" if said else f"{asked} Prefill's tokens and finished rows are out."
+
+
+def _named(fractions: Mapping[str, tuple[int, int]], got: float) -> list[str]:
+    """The names of the fractions that a number is, with numerator and denominator; one name for each fraction."""
+    names: dict[tuple[int, int], str] = {}
+    for name, fraction in fractions.items():
+        if fraction[1] and _close(got, fraction[0] / fraction[1]):
+            names.setdefault(fraction, name)
+    return [f"{name} ({top} / {below})" for (top, below), name in names.items()]
+
+
+def _rounded(right: float, got: float) -> list[str]:
+    """Says so if a number was rounded, or lost its decimals."""
+    near = [math.floor(right), *(round(right, digits) for digits in range(6))]
+    return [f"{right:.6g} rounded: return the quotient as / gives it"] if got in near else []
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values) if values else 0.0
+
+
 def _check_waste(solution: Solution, case: Case) -> None:
-    got = solution.call("waste", case.raw, seed=case.seed)
+    got = case.measured(solution, "waste")
     if not isinstance(got, dict) or set(got) != set(KINDS):
-        raise case.failure(f"waste must return a dict with exactly {', '.join(KINDS)}", got=got)
+        raise case.failure(f"waste must return a dict with exactly {', '.join(KINDS)}", expected=true_waste(case.trace), got=got)
     for kind, right in true_waste(case.trace).items():
         value = got[kind]
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or value != right:
@@ -240,10 +325,10 @@ def _why_waste(kind: str, trace: GenerationTrace) -> str:
     )
 
 
-def _check_number(name: str, value: object, case: Case) -> None:
+def _check_number(name: str, value: object, right: float, case: Case) -> None:
     good = isinstance(value, numbers.Real) and not isinstance(value, bool) and math.isfinite(value)
     if not good:
-        raise case.failure(f"{name} must return a number or None, not {short(value, 80)}", got=value)
+        raise case.failure(f"{name} must return a number or None, not {short(value, 80)}", expected=right, got=value)
 
 
 def _close(got: float, right: float) -> bool:

@@ -16,7 +16,8 @@ def pack(rows: list[list[int]]) -> tuple[list[int], list[int]]:
     """Lay the rows' tokens one after another, without pads.
 
     Args:
-        rows: [B] the token ids that each row feeds in this step; a finished row feeds none: [].
+        rows: [B] the token ids that each row feeds in this step; a finished row feeds none: []. B may be 0. The lists
+            are the caller's: leave them as they are.
 
     Returns:
         tokens: [N] all token ids, row after row.
