@@ -224,7 +224,7 @@ def _add_bench(command: Command) -> None:
         type=at_least_one,
         default=5,
         metavar="N",
-        help="timed runs of each (default: 5); batches of 4 and more, whose runs are shorter, get two or three times that",
+        help="timed runs of each (default: 5); from batch 4 on, where runs are shorter, two or three times as many",
     )
     what.add_argument("--max-new-tokens", type=int, metavar="N", help=f"tokens per row (default: {DEFAULT_NEW_TOKENS})")
     what.add_argument("--ignore-eos", action="store_true", help="decode on where the model would end")
