@@ -291,7 +291,8 @@ def _mean(values: Sequence[float]) -> float:
 def _check_waste(solution: Solution, case: Case) -> None:
     got = case.measured(solution, "waste")
     if not isinstance(got, dict) or set(got) != set(KINDS):
-        raise case.failure(f"waste must return a dict with exactly {', '.join(KINDS)}", expected=true_waste(case.trace), got=got)
+        what = f"waste must return a dict with exactly {', '.join(KINDS)}"
+        raise case.failure(what, expected=true_waste(case.trace), got=got)
     for kind, right in true_waste(case.trace).items():
         value = got[kind]
         if isinstance(value, bool) or not isinstance(value, numbers.Real) or value != right:
