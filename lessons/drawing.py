@@ -1,6 +1,7 @@
 """The pictures that lessons ask for, drawn from the shipped traces: a KV cache, the fed tokens, or the paper's chart.
 
-A lesson's column shows 372 px of width. `cell=18` makes the cells of a wide picture narrow enough for that.
+A lesson's column shows 372 px of width. `cell=18` makes the cells of a wide picture narrow enough for that,
+`slots=7` shows the first seven slots only.
 
 In a text: `![words](pictures/05_cache.svg)<!-- picture: cache preset=figure2 method=vanilla step=2 sub=commit -->`.
 """
@@ -28,7 +29,7 @@ REQUEST = re.compile(
 ANY_REQUEST = "<!-- picture:"
 FENCE = re.compile(r"\s*(```|~~~)")
 KINDS = {
-    "cache": {"preset", "method", "step", "sub", "rows", "cell"},
+    "cache": {"preset", "method", "step", "sub", "rows", "cell", "slots"},
     "input": {"preset", "method", "step", "sub", "rows", "cell"},
     "draftcache": {"preset", "method", "step", "rows"},
     "chart": {"methods"},
@@ -102,7 +103,8 @@ def draw(picture: Picture) -> str:
             [method], [number] = methods, chosen or [0]
             return _draft_cache(picture.alt, trace(options["preset"], method), step, number)
         runs = [(trace(options["preset"], name), options["preset"], name) for name in methods]
-        panes = [_Pane(*run, step, sub, chosen, wide) for run in runs]
+        most = int(options["slots"]) if "slots" in options else None
+        panes = [_Pane(*run, step, sub, chosen, wide, most) for run in runs]
     except (EmssdError, KeyError, ValueError, IndexError) as error:
         raise ValueError(f"{picture.place}: {type(error).__name__}: {error}") from error
     drawn = [pane.cache() if picture.kind == "cache" else pane.input() for pane in panes]
@@ -135,8 +137,9 @@ class _Pane:
         sub: str,
         chosen: Sequence[int] | None,
         wide: int = svg.CELL_WIDTH,
+        most: int | None = None,
     ) -> None:
-        self.run, self.method, self.sub, self.wide = run, method, sub, wide
+        self.run, self.method, self.sub, self.wide, self.most = run, method, sub, wide, most
         self.label = LABEL if wide == svg.CELL_WIDTH else NARROW_LABEL
         self.step = run.steps[step]
         self.before = run.steps[max(step - 1, 0)]
@@ -166,11 +169,12 @@ class _Pane:
 
     def cache(self) -> tuple[list[str], float, float]:
         """Parts, width and height of the cache's rows."""
-        slots = len(self.grid[0])
+        slots = len(self.grid[0]) if self.most is None else min(len(self.grid[0]), self.most)
         narrow = slots <= MOST_SLOTS
         shared = self.cache_kind == "padded"
         own = "a cursor for each row" if self.wide == svg.CELL_WIDTH else "own cursors"
-        parts = [self.title(f"KV cache, {'one shared cursor' if shared else own}")]
+        cursors = f", {'one shared cursor' if shared else own}" if len(self.rows) > 1 else ""
+        parts = [self.title(f"KV cache{cursors}")]
         top = 26.0
         for number, row in enumerate(self.rows):
             first = 0 if narrow else max(0, self.before.rows[row.row].next_slot - BEFORE)

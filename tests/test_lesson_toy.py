@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from emssd.lessons.catalog import solution_file
 from emssd.lessons.check_02 import expected_verdict, small_cases
-from emssd.lessons.checking import run_check
+from emssd.lessons.checking import Failure, run_check
 from emssd.lessons.faulty_runs import (
     BONUS_MISSING,
     BUGS,
@@ -22,6 +23,7 @@ from emssd.lessons.faulty_runs import (
     faulty_runs,
     first_broken_step,
     scripted_steps,
+    why_not,
 )
 from emssd.lessons.toy import ToyCache, ToyCell, ToyModel, plain_greedy
 from emssd.lessons.toy_trace import one_row_trace, verdict_trace
@@ -145,7 +147,7 @@ def test_telling_cases_come_first_and_no_token_ends_them() -> None:
 @pytest.mark.parametrize(
     ("number", "source", "words"),
     [
-        (1, "def greedy_decode(*args):\n    return args[9]\n", ["tuple index out of range", "ToyModel(", "[3, 5]"]),
+        (1, "def greedy_decode(*args):\n    return args[9]\n", ["tuple index out of range", "ToyModel(", "[0, 3, 11]"]),
         (2, "def verify_greedy(draft, target):\n    return draft[9]\n", ["Case: draft [7, 4, 9], target [7, 4, 2, 5]"]),
         (
             2,
@@ -163,6 +165,27 @@ def test_telling_cases_come_first_and_no_token_ends_them() -> None:
             "def min_rollback(accepted, own, over):\n    return own[9]\n",
             ["Case: accepted [[", "finished [False, False]"],
         ),
+        (4, "def min_rollback(accepted, own, over):\n    return accepted\n", ["two things", "one thing of type list"]),
+        (6, "def ragged_commit(*args):\n    return args[0]\n", ["two things", "Case: cursors [5, 3], drafted [5, 2]"]),
+        (
+            6,
+            "def ragged_commit(*args):\n    return args[9]\n",
+            ["Case: cursors [5, 3], drafted [5, 2], emitted [4, 1]"],
+        ),
+        (
+            1,
+            "def greedy_decode(model, prompt, n):\n"
+            "    out = [model.forward(prompt, range(len(prompt)), model.new_cache())]\n"
+            "    return out + [out[-1]] * (n - 1)\n",
+            ["Output token 0", "must be a token id, not ["],
+        ),
+        (
+            1,
+            "def greedy_decode(model, prompt, n):\n"
+            "    cache = model.new_cache()\n"
+            "    return model.forward([model.forward(prompt, range(len(prompt)), cache)], [3], cache)\n",
+            ["is a list: forward returns a list, one choice for each fed token"],
+        ),
         (5, "def vanilla_step(*args):\n    return args[9]\n", ["Case: cursor 5, visible [[0, 1, 2, 3, 4], [0, 1, 2]]"]),
         (
             5,
@@ -172,10 +195,55 @@ def test_telling_cases_come_first_and_no_token_ends_them() -> None:
     ],
 )
 def test_a_failure_says_what_was_called(number: int, source: str, words: list[str], tmp_path: Path) -> None:
-    path = tmp_path / "mine.py"
-    path.write_text(source, encoding="utf-8")
-    failure = run_check(number, path).failure
-    assert failure is not None
+    failure = failure_of(number, source, tmp_path)
     for word in words:
         assert word in failure.what
     assert "\n" not in failure.what
+
+
+def failure_of(number: int, source: str, folder: Path) -> Failure:
+    path = folder / "mine.py"
+    path.write_text(source, encoding="utf-8")
+    failure = run_check(number, path).failure
+    assert failure is not None
+    return failure
+
+
+@pytest.mark.parametrize(
+    ("number", "old", "new", "words"),
+    [
+        (1, "choices[-1]", "choices[0]", "only the last choice is news: choice 2. Yours is choice 0"),
+        (1, "[choices[-1]]", "list(choices)", "only the last choice is news: it follows the whole prompt. You kept 3."),
+        (1, "[position], cache", "[position], model.new_cache()", "Forward 2 (step 1): its first query read 1 cell"),
+        (1, "max_new_tokens == 0", "max_new_tokens < 0", "0 tokens need no forward"),
+        (3, "raise ValueError", "raise IndexError", "n is not in 0 .. 3: rewind must raise ValueError here."),
+        (3, "0 <= n <= cache", "0 <= n < cache", "n = length is allowed"),
+        (3, "0 <= n <= cache", "0 < n <= cache", "n = 0 is allowed"),
+        (
+            3,
+            "if step.position_ids != positions:",
+            "if step.position_ids == step.slots:",
+            "its positions are right: step 2 starts at 8 committed - 1 = 7.",
+        ),
+    ],
+)
+def test_a_failure_names_the_cause(number: int, old: str, new: str, words: str, tmp_path: Path) -> None:
+    source = solution_file(number).read_text(encoding="utf-8")
+    assert old in source
+    why = failure_of(number, source.replace(old, new, 1), tmp_path).why
+    assert why is not None
+    assert words in why
+
+
+def test_a_run_says_why_it_does_not_have_the_other_bugs() -> None:
+    for bug, run in (each for seed in range(20) for each in faulty_runs(seed)):
+        for other in set(BUGS) - {bug}:
+            words = why_not(other, run)
+            assert words.endswith("."), words
+            step = run.steps[int(words.split("step ")[1].split()[0]) - 1]
+            if other == SLOT_AS_POSITION:
+                assert words.endswith(f"= {step.position_ids[0]}.")
+            if other == STALE_CELLS_READ:
+                assert words.endswith(f"read {step.cells_read[0]} cells.")
+            if other == BONUS_MISSING:
+                assert len(step.emitted_token_ids) == len(step.input_token_ids)

@@ -26,6 +26,11 @@ def text(value: object) -> str | None:
     return str(value) if isinstance(value, str) else None
 
 
+def how_many(answer: object) -> str:
+    """How many things a function returned: a tuple is several, anything else is one."""
+    return f"{len(answer)} things" if isinstance(answer, tuple) else f"one thing of type {type(answer).__name__}"
+
+
 def list_of(item: Callable[[object], Any], value: object) -> list[Any] | None:
     """A list of what `item` reads; None where `value` is no list, or an item of it is not such."""
     if not isinstance(value, SEQUENCES):

@@ -5,7 +5,15 @@ from __future__ import annotations
 from random import Random
 
 from emssd.lessons.checking import Failure, Solution, short
-from emssd.lessons.faulty_runs import BUGS, SLOT_AS_POSITION, STALE_CELLS_READ, Evidence, faulty_runs, first_broken_step
+from emssd.lessons.faulty_runs import (
+    BUGS,
+    SLOT_AS_POSITION,
+    STALE_CELLS_READ,
+    Evidence,
+    faulty_runs,
+    first_broken_step,
+    why_not,
+)
 from emssd.lessons.toy import ToyCache, ToyCell, ToyModel, plain_greedy
 from emssd.lessons.toy_trace import one_row_trace
 from emssd.scripted_run import ScriptedStep
@@ -43,7 +51,8 @@ def _check_contract(solution: Solution, seed: int) -> None:
     for count in (draw.randint(1, length - 1), length, 0):
         cache = _random_cache(draw, length)
         written = list(cache.cells)
-        solution.call("rewind", cache, count, seed=seed)
+        allowed = {0: "n = 0 is allowed and changes nothing.", length: "n = length is allowed: it forgets all cells."}
+        _rewind(solution, cache, count, seed, allowed.get(count, "n is in 0 .. cache.length."))
         case = f"After {length} cells were written and rewind(cache, {count}),"
         if cache.length != length - count:
             what = f"{case} queries read {short(cache.length, 40)} cells instead of {length - count}."
@@ -61,6 +70,16 @@ def _check_limits(solution: Solution, seed: int) -> None:
     length = draw.randint(3, 12)
     for count in (length + 1, -1):
         _check_refusal(solution, _random_cache(draw, length), count, seed)
+
+
+def _rewind(solution: Solution, cache: ToyCache, count: int, seed: int, why: str) -> None:
+    """Call the learner's function; `why` says what is expected of it, should it raise."""
+    try:
+        solution.call("rewind", cache, count, seed=seed)
+    except Failure as failure:
+        if failure.what.startswith("rewind raised "):
+            failure.why = why
+        raise
 
 
 def _random_cache(draw: Random, length: int) -> ToyCache:
@@ -85,7 +104,8 @@ def _check_refusal(solution: Solution, cache: ToyCache, count: int, seed: int) -
     before = (cache.length, list(cache.cells))
     refused = False
     try:
-        solution.call("rewind", cache, count, seed=seed)
+        why = f"n is not in 0 .. {before[0]}: rewind must raise ValueError here."
+        _rewind(solution, cache, count, seed, why)
     except Failure as failure:
         refused = "raised ValueError" in failure.what
         if not refused:
@@ -147,6 +167,7 @@ def _check_names(solution: Solution, seed: int) -> None:
 def _wrong_name(bug: str, answer: str, run: Evidence, number: int, seed: int) -> Failure:
     step, rule = first_broken_step(run)
     show = f"print(describe(faulty_runs({seed})[{number}][1]))"
+    why = f"That is not it: {why_not(answer, run)} But in step {step}, {rule}"
     return Failure(
         f"The run faulty_runs({seed})[{number}] does not have the bug “{answer}”.",
         bug,
@@ -154,7 +175,7 @@ def _wrong_name(bug: str, answer: str, run: Evidence, number: int, seed: int) ->
         row=0,
         step=step,
         seed=seed,
-        why=f'In step {step}, {rule} To see it: python -c "from emssd.lessons.faulty_runs import *; {show}"',
+        why=f'{why} To see it: python -c "from emssd.lessons.faulty_runs import *; {show}"',
         traces=None if bug == SLOT_AS_POSITION else _right_trace(run, step, include=bug != STALE_CELLS_READ),
         sub="attend" if bug == STALE_CELLS_READ else "verify",
     )

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from emssd.lessons.answers import whole, whole_lists
+from emssd.lessons.answers import how_many, whole, whole_lists
 from emssd.lessons.batches import MAX_ROWS, figure2, random_batch
 from emssd.lessons.checking import Failure, Solution
 from emssd.trace import GenerationTrace, RowTrace
@@ -87,8 +87,9 @@ def _cases(seed: int | None, traces: Mapping[str, GenerationTrace]) -> list[Case
 def _check(solution: Solution, case: Case) -> None:
     where: dict[str, Any] = {"step": case.step, "seed": case.seed, "traces": case.traces, "sub": "verify"}
     answer = solution.call(TITLE, *case.arguments, called=case.words, **where)
-    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+    if not isinstance(answer, tuple) or len(answer) != 2:
         what = "min_rollback must return two things: the kept tokens and the number of lost ones."
+        what = f"{what} It returned {how_many(answer)}."
         raise case.failure(what, (case.kept, case.lost), answer, "End with `return kept, lost`.")
     kept, lost = whole_lists(answer[0]), whole(answer[1])
     if kept is None or len(kept) != len(case.rows):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from random import Random
+from typing import Any
 
-from emssd.lessons.answers import whole_list, whole_lists
+from emssd.lessons.answers import how_many, whole_list, whole_lists
 from emssd.lessons.batches import figure2, random_batch
 from emssd.lessons.checking import Failure, Solution
 from emssd.lessons.toy import ToyCell, ToyModel, plain_greedy
@@ -41,6 +42,12 @@ class Case:
         return self.cursors, [row.num_drafted for row in self.rows], [row.num_emitted for row in self.rows]
 
     @property
+    def words(self) -> str:
+        """The arguments, as a message shows them."""
+        names = ("cursors", "drafted", "emitted")
+        return ", ".join(f"{name} {value}" for name, value in zip(names, self.arguments, strict=True))
+
+    @property
     def stale(self) -> list[list[int]]:
         """[rows] slots that were written in this step, from the new cursor on."""
         return [[slot for slot in row.slots if slot >= row.next_slot] for row in self.rows]
@@ -48,6 +55,7 @@ class Case:
     def failure(self, what: str, expected: object, got: object, why: str, row: int | None = None) -> Failure:
         """A failure that opens the player where the cursors have moved."""
         pin = None if row is None else f"{row}.{self.rows[row].next_slot}"
+        what = f"{what} Case: {self.words}."
         return Failure(what, expected, got, row, self.step.index, self.seed, why, self.traces, "commit", pin)
 
 
@@ -89,10 +97,12 @@ def _run(solution: Solution, seed: int | None, traces: Mapping[str, GenerationTr
 
 def _answer(solution: Solution, case: Case) -> tuple[list[int], list[list[int]]]:
     """The learner's cursors and stale slots as plain lists."""
-    answer = solution.call(TITLE, *case.arguments, step=case.step.index, seed=case.seed, traces=case.traces)
+    where: dict[str, Any] = {"step": case.step.index, "seed": case.seed, "traces": case.traces}
+    answer = solution.call(TITLE, *case.arguments, called=case.words, **where)
     right = [row.next_slot for row in case.rows]
-    if not isinstance(answer, (tuple, list)) or len(answer) != 2:
+    if not isinstance(answer, tuple) or len(answer) != 2:
         what = "ragged_commit must return two things: the next cursors and the stale slots."
+        what = f"{what} It returned {how_many(answer)}."
         raise case.failure(what, (right, case.stale), answer, "End with `return next_cursors, stale`.")
     cursors, stale = whole_list(answer[0]), whole_lists(answer[1])
     if cursors is None or len(cursors) != len(right):
@@ -172,13 +182,22 @@ def _check_output(solution: Solution, seed: int) -> None:
             texts[row] += gained
             drafted.append(len(drafts))
             emitted.append(len(gained))
-        answer = solution.call(TITLE, cursors, drafted, emitted, step=step, seed=seed)
-        cursors = whole_list(answer[0]) or cursors
+        cursors = _toy_cursors(solution, (cursors, drafted, emitted), step, seed)
     for row, prompt in enumerate(TOY_PROMPTS):
         output = texts[row][len(prompt) :]
         if output != right[row]:
             what = f"Decoded with your cursors, row {row} puts out other tokens than plain greedy decoding."
             raise Failure(what, right[row], output, row=row, seed=seed, why="A query read a cell of another token.")
+
+
+def _toy_cursors(solution: Solution, given: tuple[list[int], list[int], list[int]], step: int, seed: int) -> list[int]:
+    """The learner's next cursors, as many as there are rows."""
+    answer = solution.call(TITLE, *given, step=step, seed=seed)
+    cursors = whole_list(answer[0]) if isinstance(answer, tuple) and len(answer) == 2 else None
+    if cursors is None or len(cursors) != len(given[0]):
+        what = f"ragged_commit must return {len(given[0])} next cursors, and the stale slots."
+        raise Failure(what, got=answer, step=step, seed=seed)
+    return cursors
 
 
 def _drafts(draw: Random, coming: list[int], count: int) -> list[int]:

@@ -233,6 +233,29 @@ def _read_rule(step: StepEvidence, committed: int) -> str | None:
     return None
 
 
+def why_not(bug: str, run: Evidence) -> str:
+    """Why a run does not have a bug, in words: what its first broken step shows; for a missing bonus, a full step."""
+    number, _ = first_broken_step(run)
+    committed = len(run.prompt) + 1 + sum(len(step.emitted_token_ids) for step in run.steps[: number - 1])
+    step = run.steps[number - 1]
+    if bug == SLOT_AS_POSITION:
+        return f"its positions are right: step {number} starts at {committed} committed - 1 = {committed - 1}."
+    if bug == STALE_CELLS_READ:
+        first, read = committed - 1, step.cells_read[0]
+        return f"its queries read no cell too many: in step {number} the one at position {first} read {read} cells."
+    if bug == WRONG_TOKEN_ACCEPTED:
+        emitted, target = step.emitted_token_ids, step.target_token_ids
+        return f"it emits what the target says: in step {number} {emitted}, the beginning of {target}."
+    number, step = next((place, step) for place, step in enumerate(run.steps, 1) if _is_full(step))
+    drafts, emitted = step.input_token_ids[1:], step.emitted_token_ids
+    return f"no bonus is missing: in step {number} the drafts {drafts} are all right, and it emits {emitted}."
+
+
+def _is_full(step: StepEvidence) -> bool:
+    """Whether there are drafts, and all are what the target says."""
+    return len(step.input_token_ids) > 1 and step.input_token_ids[1:] == step.target_token_ids[:-1]
+
+
 def _verdict_rule(step: StepEvidence, committed: int) -> str | None:
     emitted, target, drafts = step.emitted_token_ids, step.target_token_ids, step.input_token_ids[1:]
     for index, token in enumerate(emitted):

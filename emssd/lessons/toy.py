@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
+from emssd.lessons.answers import whole
+
 
 @dataclass(frozen=True)
 class ToyCell:
@@ -58,12 +60,14 @@ class ToyModel:
 
     Attributes:
         forwards: what every forward was fed, as (token, position) pairs.
+        cells_read: for every forward, how many cells the first of its queries read, its own included.
     """
 
     def __init__(self, vocab_size: int, seed: int = 0) -> None:
         self.vocab_size = vocab_size
         self.seed = seed
         self.forwards: list[list[ToyCell]] = []
+        self.cells_read: list[int] = []
 
     def __repr__(self) -> str:
         return f"ToyModel({self.vocab_size}, seed={self.seed})"
@@ -78,7 +82,8 @@ class ToyModel:
         return ToyCache()
 
     def forward(self, token_ids: Sequence[int], position_ids: Sequence[int], cache: ToyCache) -> list[int]:
-        """Feed tokens: each is written to the cache, then its query reads all visible cells, its own included.
+        """Feed tokens, one after another: each is written to the cache, then its query reads all cells there, its own
+        included. So the query of token i reads the older cells and those of tokens 0 .. i of this call.
 
         Args:
             token_ids: [n] tokens, at least one.
@@ -90,10 +95,12 @@ class ToyModel:
 
         Raises:
             ValueError: nothing is fed, the lengths differ, or a token is outside the vocabulary.
+            TypeError: a token or a position is not a whole number.
         """
         self._check(token_ids, position_ids)
         fed = [ToyCell(token, position) for token, position in zip(token_ids, position_ids, strict=True)]
         self.forwards.append(fed)
+        self.cells_read.append(cache.length + 1)
         choices = []
         for cell in fed:
             cache.write(cell)
@@ -111,7 +118,11 @@ class ToyModel:
             raise ValueError(f"{len(token_ids)} tokens were fed with {len(position_ids)} positions.")
         if not token_ids:
             raise ValueError("A forward needs at least one token.")
-        for token in token_ids:
+        for token, position in zip(token_ids, position_ids, strict=True):
+            if isinstance(token, list):
+                raise TypeError(f"Token {token} is a list: forward returns a list, one choice for each fed token.")
+            if whole(token) is None or whole(position) is None:
+                raise TypeError(f"Token {token!r} at position {position!r}: both must be whole numbers.")
             if not 0 <= token < self.vocab_size:
                 raise ValueError(f"Token {token!r} is outside the vocabulary 0..{self.vocab_size - 1}.")
 

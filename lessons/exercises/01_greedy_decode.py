@@ -22,7 +22,8 @@ def greedy_decode(model: ToyModel, prompt: Sequence[int], max_new_tokens: int) -
         choices = model.forward(token_ids, position_ids, cache)
             token_ids, position_ids: [n] tokens to feed, and where each stands in the text, counted from 0.
             choices: [n] for each fed token, the model's choice of the token after it.
-            The cache grows by n cells; every query reads all cells in the cache, its own included.
+            The cache grows by n cells. The query of token i reads all older cells and those of tokens 0 .. i of this
+            call: its own, and none behind it.
 
     Args:
         model: a model; its tokens are whole numbers from 0.

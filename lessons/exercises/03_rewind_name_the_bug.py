@@ -10,6 +10,8 @@ name_the_bug(run) looks at a run in which one thing is wrong and says which:
     "wrong token accepted"   a row emits a token that the target did not choose in that place
     "bonus missing"          all drafts are right, and the target's own token after them is not emitted
 
+The first three make the output of every run here wrong, the fourth never does: it comes late.
+
 See a run: from emssd.lessons.faulty_runs import describe, faulty_runs; print(describe(faulty_runs(0)[0][1]))
 """
 
@@ -27,7 +29,7 @@ def rewind(cache: ToyCache, n: int) -> None:
 
     Args:
         cache: the cache of one row.
-        n: 0 .. cache.length. 0 changes nothing, cache.length forgets all.
+        n: 0 .. cache.length, both allowed: 0 changes nothing, cache.length forgets all.
 
     Returns:
         Nothing.

@@ -18,12 +18,15 @@ def min_rollback(
 ) -> tuple[list[list[int]], int]:
     """What the rows of a batch keep of one step, and how many tokens that throws away.
 
+    At least one row is live. The lists are copies: change them if you like.
+
     Args:
         accepted: [rows] ids of the drafts that the target accepted, in order; a row may have accepted none.
         next_tokens: [rows] the target's own token after them; None for a finished row.
         finished: [rows] True where the row had ended before this step. Such a row gained nothing.
 
     Returns:
+        A pair (kept, lost).
         kept: [rows] the token ids that each row keeps; [] for a finished row.
         lost: tokens gained but not kept, over all rows.
     """
