@@ -15,7 +15,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from emssd.acceptance import MAX_BATCH, Acceptance, Floats, check_whole
+from emssd.acceptance import MAX_BATCH, Acceptance, Floats, Ints, check_whole
 from emssd.accounting import ATTENTION_MODES
 from emssd.run_counts import RunCounts, check_method
 
@@ -107,10 +107,9 @@ def _row_law(acceptance: Acceptance) -> _RowLaw:
     drafts, ends = acceptance.num_draft_tokens, acceptance.output_tokens - 1
     hit, token = acceptance.rates(NODES)
     gains = _gain_law(hit, token, drafts)
-    chances = _live_chances(gains, ends)
-    steps, tokens = len(chances), np.arange(ends)
+    weighted = _live_chances(gains, ends)
+    steps, tokens = len(weighted), np.arange(ends)
     cap = np.minimum(drafts, ends - tokens - 1)
-    weighted = chances * WEIGHTS[:, None]
     mass, first = weighted.sum(2), weighted @ tokens
     real = 1 + hit[:, None] * cap
     run = 1 + hit[:, None] * ((cap + 1) * (cap + 2) / 2 - 1)
@@ -119,7 +118,8 @@ def _row_law(acceptance: Acceptance) -> _RowLaw:
     def mean(values: Floats) -> Floats:
         return weighted.reshape(steps, values.size) @ values.reshape(-1)
 
-    fed_less, own_fed_less = _fed_less(weighted, hit, cap, drafts)
+    hits = np.einsum("tzs,z->ts", weighted, hit)
+    fed_less, own_fed_less = _fed_less(hits, mass @ (1 - hit), first @ (1 - hit), cap, drafts)
     ended = 1 - mass.sum(1)
     return _RowLaw(
         live=mass.sum(1),
@@ -147,12 +147,12 @@ def _gain_law(hit: Floats, token: Floats, drafts: int) -> Floats:
 
 
 def _live_chances(gains: Floats, ends: int) -> Floats:
-    """[steps, z, tokens] chance to be live with that many tokens; a row with `ends` tokens has ended."""
+    """[steps, z, tokens] chance of z and to be live with that many tokens; a row with `ends` tokens has ended."""
     most = gains.shape[1]
     if not ends:
         return np.zeros((0, len(gains), 0))
     padded = np.zeros((len(gains), most + ends))
-    padded[:, most] = 1.0
+    padded[:, most] = WEIGHTS
     before = np.lib.stride_tricks.sliding_window_view(padded[:, : most + ends - 1], most, axis=1)
     falling = gains[:, ::-1, None]
     chances = []
@@ -162,15 +162,18 @@ def _live_chances(gains: Floats, ends: int) -> Floats:
     return np.array(chances)
 
 
-def _fed_less(weighted: Floats, hit: Floats, cap: Floats, drafts: int) -> tuple[Floats, Floats]:
-    """[steps, j] P(live and fed < j), and E[own tokens; that], for j = 1 .. K + 1: a miss, or a hit cut short."""
-    tokens, counts = np.arange(weighted.shape[2]), np.arange(1, drafts + 2)
-    miss, hits = weighted * (1 - hit)[:, None], (weighted * hit[:, None]).sum(1)
+def _fed_less(hits: Floats, missed: Floats, missed_own: Floats, cap: Ints, drafts: int) -> tuple[Floats, Floats]:
+    """[steps, j] P(live and fed < j), and E[own tokens; that], for j = 1 .. K + 1: a miss, or a hit cut short.
+
+    Args:
+        hits: [steps, tokens] chance of a hit; missed, missed_own: [steps] P(miss) and E[own tokens; miss].
+        cap: [tokens] drafts of a hit, at most `drafts`.
+    """
+    tokens, counts = np.arange(len(cap)), np.arange(1, drafts + 2)
     short = (1 + cap[:, None] < counts).astype(float)
-    missed = counts > 1
-    less = miss.sum((1, 2))[:, None] * missed + hits @ short
-    own = (miss.sum(1) @ tokens)[:, None] * missed + hits @ (short * tokens[:, None])
-    return less, own
+    fed_one = counts > 1
+    less = missed[:, None] * fed_one + hits @ short
+    return less, missed_own[:, None] * fed_one + hits @ (short * tokens[:, None])
 
 
 def _gain_less(weighted: Floats, gains: Floats, ended: Floats) -> Floats:
