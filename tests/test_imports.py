@@ -31,6 +31,8 @@ LESSONS = [
     "faulty_runs",
     "ems_batch",
     "ems_cases",
+    "price_points",
+    "ablation_regimes",
     *[f"check_{number:02d}" for number in range(1, 11)],
 ]
 # A file imports only files above it. The app's files come last and may import each other without a circle.

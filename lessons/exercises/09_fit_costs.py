@@ -2,7 +2,7 @@
 
 A run is priced by what it counts: seconds = steps * step_ms / 1000 + slots * slot_us / 1,000,000.
 
-`fit_costs` gets the points of a figure, one for each batch size. `emssd.lessons.check_09.figure_1_points()` makes
+`fit_costs` gets the points of a figure, one for each batch size. `emssd.lessons.price_points.figure_1_points()` makes
 Figure 1's; batch 12 reads (rounded):
 
     {"batch": 12,
@@ -64,6 +64,6 @@ def faster_ablation(regime: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":  # python lessons/exercises/09_fit_costs.py shows your fit beside the paper
-    from emssd.lessons.check_09 import figure_1_points, report
+    from emssd.lessons.price_points import figure_1_points, report
 
     print(report(figure_1_points(), *fit_costs(figure_1_points())))
