@@ -115,7 +115,7 @@ class _Run:
         """All steps, each checked."""
         function = self.solution.function("ems_step")
         for name in PLACES:  # the learner's step finds the watched ones under these names
-            setattr(self.solution._module, name, partial(self._watched, name))
+            self.solution.watch(name, partial(self._watched, name))
         while not all(row.finished for row in self.rows):
             self.step += 1
             self.before = [_Before(list(r.token_ids), r.cursor, r.draft_cursor, r.finished) for r in self.rows]
