@@ -141,9 +141,7 @@ def attention_words(times: Mapping[str, tuple[float, float]]) -> str:
 
 def memory_words(settings: Settings) -> str:
     """A sentence where weights and the padded cache of the batch do not fit into the machine's memory."""
-    machine, acceptance = settings.machine, settings.acceptance
-    row = acceptance.mean_longest_prompt(settings.batch) + acceptance.output_tokens * (settings.length + 1)
-    slots = settings.batch * row
+    machine, slots = settings.machine, settings.acceptance.cache_slots(settings.batch, padded=True)
     needed = memory_needed(MODELS[settings.model], dtype_of(machine), slots)
     if machine.memory_bytes is None or needed <= machine.memory_bytes:
         return ""
