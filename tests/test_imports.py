@@ -27,6 +27,7 @@ LESSONS = [
     "answers",
     "toy",
     "batches",
+    "own_batch",
     "toy_trace",
     "faulty_runs",
     "ems_batch",

@@ -1,6 +1,6 @@
 // The player beside a lesson's text: compact, moved by the page from state to state, and with rows that stay covered
 // until their question is answered. The page says in data.lesson: {key, reveals, asks, hide: [[pane, row]], says,
-// sealed, marked}.
+// sealed, marked, stops}.
 
 const LESSON_TOP = 58, TIGHT = 760;
 const TEXT_MS = 80; // until the page has drawn the text of the same run
@@ -28,6 +28,7 @@ class Lesson {
   // The page has come to another section or question, or the reader has answered.
   take(before) {
     const { player, told } = this;
+    if (told.stops) player.ticked = new Set(told.stops);
     if (before?.key === told.key) {
       if (told.says && told.says !== before.says) {
         player.tell(told.says);
@@ -38,7 +39,7 @@ class Lesson {
     this.scrollText();
     player.pause();
     player.message.hidden = true;
-    player.ticked.clear();
+    if (!told.stops) player.ticked.clear();
     const plays = !!told.reveals && told.reveals === before?.key, { step, sub, pin } = player;
     player.startAt(player.data.start || {});
     player.roving = player.hover = null;
@@ -80,6 +81,7 @@ class Lesson {
   build() {
     const { player } = this, texts = player.isBatch ? [] : [player.panes[0].view.sections[0].node];
     this.card.replaceChildren(this.head, ...texts);
+    player.ticked = new Set(this.told.stops);
     this.target = null;
     player.root.classList.toggle("tight", player.root.clientWidth < TIGHT);
     for (const pane of player.panes) {

@@ -20,7 +20,9 @@ PRESETS = ("figure2", "copy-rich", "no-copy", "slow-row", "all-accepted", "early
 SIDES = ("left", "right")
 MAX_HINTS = 3
 COMMENT = re.compile(r"\s?<!--\s*(.*?)\s*-->")
-COMMENT_KINDS = ("player:", "picture:", "source:", "= ")
+COMMENT_KINDS = ("player:", "picture:", "source:", "try:", "= ")
+EXPERIMENTS = ("faults", "policies", "padding", "layouts", "worth", "metrics")
+"""What a `try:` line may name: things to change in the app, on the screen "Run it"."""
 TITLE = re.compile(r"# (\d+)\. (\S.*)")
 FENCE = re.compile(r"\s*(```+|~~~+)\s*(\S*)")
 DETAILS = re.compile(r"<details>\s*<summary>(.*?)</summary>\s*")
@@ -84,12 +86,19 @@ class Question:
 
 @dataclass(frozen=True)
 class Section:
-    """One screen: its Markdown without comments, details and questions, and what the player shows (None: as before)."""
+    """One screen: its Markdown without comments, details and questions.
+
+    Args:
+        target: what the player shows; None: as before.
+        line: in the file.
+        experiment: what the reader can change on this screen, one of `EXPERIMENTS`.
+    """
 
     heading: str
     markdown: str
     target: Target | None
     line: int
+    experiment: str | None = None
 
 
 @dataclass(frozen=True)
@@ -141,10 +150,11 @@ class _Line:
 
 @dataclass
 class _Part:
-    """Lines taken apart: Markdown, player lines, details."""
+    """Lines taken apart: Markdown, player lines, experiments, details."""
 
     markdown: list[str] = field(default_factory=list)
     targets: list[Target] = field(default_factory=list)
+    experiments: list[str] = field(default_factory=list)
     details: list[tuple[str, int, list[_Line]]] = field(default_factory=list)
 
     @property
@@ -198,7 +208,13 @@ class _Reader:
             part = self._part(own)
             if len(part.targets) > 1:
                 raise self.error(line, f"section {heading} has more than one player line")
-            sections.append(Section(heading, part.text, part.targets[0] if part.targets else None, line))
+            if len(part.experiments) > (heading == "Run it"):
+                raise self.error(
+                    line, f"a try line belongs to Run it, which has at most one; section {heading} has more"
+                )
+            target = part.targets[0] if part.targets else None
+            experiment = part.experiments[0] if part.experiments else None
+            sections.append(Section(heading, part.text, target, line, experiment))
             if heading == "Predict":
                 questions = list(self._questions(line, body[len(own) :]))
             elif heading == "Check yourself":
@@ -312,6 +328,8 @@ class _Reader:
                 raise self.error(line.number, f"a comment that is none of {kinds}")
             if comment.startswith("player:"):
                 part.targets.append(self.target(comment.removeprefix("player:"), line.number))
+            if comment.startswith("try:"):
+                part.experiments.append(self.experiment(comment.removeprefix("try:").strip(), line.number))
         words = COMMENT.sub("", line.text)
         if words != line.text and not NUMBERED.match(line.text):
             words = NUMBERED.sub(r"\1\\\2", words, count=1) if NUMBERED.match(words) else words
@@ -340,6 +358,12 @@ class _Reader:
         return Target(
             values["preset"], values["left"], values.get("right"), step, values["sub"], values.get("pin"), hide
         )
+
+    def experiment(self, name: str, line: int) -> str:
+        """A line that says what the reader can change here: `try: padding`."""
+        if name not in EXPERIMENTS:
+            raise self.error(line, f"try: must be followed by one of {_list(EXPERIMENTS)}")
+        return name
 
     def _hidden(self, pair: str, two: bool, line: int) -> tuple[str, int]:
         side, _, row = pair.partition(":")

@@ -20,6 +20,7 @@ from emssd.ui.lessons_library import TOTAL, all_lessons, target_of
 from emssd.ui.lessons_link import SECTIONS, Place, read_place
 from emssd.ui.lessons_overview import overview, print_button, teaching
 from emssd.ui.lessons_player import seal_of, show_target
+from emssd.ui.lessons_try import Result, draw_experiment
 from emssd.ui.lessons_words import own_links, show_words
 from emssd.ui.notices import warn
 from emssd.ui.player_assets import read_asset
@@ -73,10 +74,13 @@ def _lesson(lessons: Lessons, place: Place) -> None:
         with st.container(key="lesson_text"):
             _head(lesson, place)
             with st.container(key="lesson_body"):
-                _section(lessons, entry, lesson, place)
+                result = _section(lessons, entry, lesson, place)
             _foot(lessons, entry, place)
         with st.container(key="lesson_side"):
-            _player(lesson, place)
+            if result is None:
+                _player(lesson, place)
+            else:
+                result(f"{lesson.number}/{place.section}/{place.question}")
 
 
 def _existing(place: Place, lesson: Lesson) -> Place:
@@ -116,9 +120,10 @@ def _go(place: Place) -> None:
     st.query_params.from_dict(place.query())
 
 
-def _section(lessons: Lessons, entry: Entry, lesson: Lesson, place: Place) -> None:
+def _section(lessons: Lessons, entry: Entry, lesson: Lesson, place: Place) -> Result | None:
+    """Draw a screen's text; returns what its experiment shows beside it, if it has one."""
     section = lesson.section(SECTIONS[place.section])
-    folder = lesson.path.parent
+    folder, result = lesson.path.parent, None
     st.html(f'<h2 class="l-heading">{section.heading}</h2>')
     if place.section == "question":
         st.html(f'<p class="l-note">{html.escape(_needs(lesson))}</p>')
@@ -131,12 +136,14 @@ def _section(lessons: Lessons, entry: Entry, lesson: Lesson, place: Place) -> No
     elif place.section == "check":
         lessons_check.check_section(entry, lesson)
     else:
+        result = draw_experiment(section.experiment) if section.experiment else None
         if place.section == "run" and "```python" in section.markdown:
             with st.container(key="lesson_how"):
                 st.markdown(RUN_NOTE, anchors=False)
         show_words(section.markdown, folder)
     if place.section == "next":
         _next_link(lessons, lesson)
+    return result
 
 
 def _needs(lesson: Lesson) -> str:

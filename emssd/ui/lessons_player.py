@@ -13,6 +13,7 @@ from emssd.errors import TraceError
 from emssd.lessons.text import Target
 from emssd.ui.notices import warn
 from emssd.ui.player import show_player
+from emssd.ui.player_data import Pane, Start, player_data
 from emssd.ui.sets import MODELLED_KEY, pair_data, preset
 
 SIDES = ("left", "right")
@@ -95,3 +96,30 @@ def show_target(
         return
     with st.container(key="lesson_player_box"):
         show_player(data, key="lesson_player")
+
+
+def show_panes(
+    panes: Sequence[Pane],
+    titles: Sequence[str],
+    key: str,
+    group: str,
+    start: Start | None = None,
+    stops: Sequence[str] = (),
+) -> None:
+    """Mount the player with traces of an experiment, or say why it shows nothing.
+
+    Args:
+        panes: first to last, all of the same prompts; titles: names of the rows.
+        key: names the screen.
+        group: panes of the same group keep the reader's place when a control changes them.
+        start: where the player opens.
+        stops: events at which play stops, as in the player's menu of breakpoints.
+    """
+    try:
+        data = player_data(panes, titles, group=group, start=start)
+    except TraceError as error:
+        warn([str(error)])
+        return
+    lesson = {"key": key, "reveals": "", "asks": False, "hide": [], "says": "", "sealed": False, "marked": None}
+    with st.container(key="lesson_player_box"):
+        show_player({**data, "lesson": {**lesson, "stops": list(stops)}}, key="lesson_player")

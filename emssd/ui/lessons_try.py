@@ -1,0 +1,26 @@
+"""What a reader can change on the screen "Run it": an experiment draws its controls, then what they lead to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from emssd.ui import try_padding
+
+Result = Callable[[str], None]
+"""Draws what the controls lead to beside the text; gets the key of the screen."""
+
+EXPERIMENTS: dict[str, Callable[[], Result]] = {
+    "padding": try_padding.controls,
+}
+"""By the name in a lesson's `try:` line: draws the controls and gives their result."""
+
+
+def draw_experiment(name: str) -> Result | None:
+    """Draw the card with an experiment's controls; returns what is to be drawn beside the text."""
+    if name not in EXPERIMENTS:
+        return None
+    with st.container(key="lesson_try"):
+        st.html('<h3 class="l-try">Try it</h3>')
+        return EXPERIMENTS[name]()
