@@ -11,6 +11,7 @@ import platform
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, dataclass, field
 from datetime import UTC, datetime
+from itertools import product
 from typing import Any
 
 from emssd.bench_plan import TRANSFORMERS_LOOKUP, BenchPlan, Entry, PromptSet, repeats_at
@@ -20,6 +21,7 @@ from emssd.cost_model import trace_counts
 from emssd.decoding import GenerationRun
 from emssd.drafting import Drafter
 from emssd.language_model import LanguageModel
+from emssd.memory import check_memory
 from emssd.oracle import Difference, compare_outputs, plain_generate
 from emssd.prefilled import PrefilledBatch, PrefilledRun, prefill_batch
 from emssd.trace import PHASES, GenerationTrace
@@ -86,14 +88,20 @@ class Benchmark:
     def check(self) -> None:
         """Refuse what does not fit the model or the memory, before anything runs.
 
+        While one batch of a size is decoded, the keys and values of the prompts of all its batches are kept.
+
         Raises:
             ConfigError: says what does not fit.
         """
         for prompts in self.sets:
             for size in self.plan.batch_sizes:
-                largest = max(prompts.batches(size), key=lambda rows: sum(len(prompts.prompts[row]) for row in rows))
-                for method in self.plan.methods:
-                    GenerationRun(self.lm, [prompts.prompts[row] for row in largest], self.plan.config(Entry(method)))
+                lengths = [[len(prompts.prompts[row]) for row in rows] for rows in prompts.batches(size)]
+                kept = sum(map(sum, lengths))
+                largest = {lengths.index(max(lengths, key=of)) for of in (sum, max)}
+                for place, method in product(sorted(largest), self.plan.methods):
+                    rows = [prompts.prompts[row] for row in prompts.batches(size)[place]]
+                    run = GenerationRun(self.lm, rows, self.plan.config(Entry(method)))
+                    check_memory(self.lm, run.capacities, kept)
 
     def run(self) -> None:
         """Measure what is missing.

@@ -31,15 +31,22 @@ def available_bytes(device: torch.device) -> int | None:
         return None if pages is None else pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def check_memory(lm: LanguageModel, capacities: Sequence[int]) -> None:
+def check_memory(lm: LanguageModel, capacities: Sequence[int], kept: int = 0) -> None:
     """Refuse a run whose KV cache alone would not fit.
+
+    Args:
+        lm: the model.
+        capacities: [rows] slots of the run's cache.
+        kept: slots of prompts that were fed before and are kept beside the run.
 
     Raises:
         ConfigError: says what is needed, what there is, and what to lower.
     """
-    needed, available = kv_cache_bytes(lm, capacities), available_bytes(lm.device)
+    needed, available = kv_cache_bytes(lm, [*capacities, kept]), available_bytes(lm.device)
     if available is not None and needed > available:
+        what = "this run and of the prompts kept beside it" if kept else "this run"
+        fewer = "fewer prompts, " if kept else ""
         raise ConfigError(
-            f"The KV cache of this run needs {needed / 2**30:.1f} GiB, but {lm.device} has {available / 2**30:.1f} GiB "
-            "free: use fewer rows, fewer new tokens or fewer draft tokens."
+            f"The KV cache of {what} needs {needed / 2**30:.1f} GiB, but {lm.device} has {available / 2**30:.1f} GiB "
+            f"free: use {fewer}fewer rows, fewer new tokens or fewer draft tokens."
         )

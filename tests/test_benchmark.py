@@ -32,9 +32,10 @@ from emssd.bench_state import FILE_NAME, BenchState, read_state
 from emssd.benchmark import Benchmark, bench_environment, cpu_name
 from emssd.config import METHODS
 from emssd.cost_model import CostModel
-from emssd.decoding import generate
+from emssd.decoding import GenerationRun, generate
 from emssd.drafting import Drafter, PromptLookupDrafter
 from emssd.errors import ConfigError
+from emssd.memory import kv_cache_bytes
 from emssd.prompts import default_prompts
 from tests.helpers import batch, language_model
 
@@ -185,6 +186,24 @@ def test_prompts_are_fed_once_for_each_batch(monkeypatch: pytest.MonkeyPatch) ->
     made = benchmark(replace(PLAN, repeats=3, methods=("ems-sd",), transformers=False))
     made.run()
     assert fed == [1, *[1] * 3, 2, *[2] * 2]  # a warm-up, then each batch, for either size
+
+
+def test_prompts_kept_for_all_batches_of_a_size_are_part_of_the_memory_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = benchmark()
+    monkeypatch.setattr(made.lm.hooked, "forward", lambda *args, **kwargs: pytest.fail("something ran"))
+    batches = [[made.sets[0].prompts[row] for row in rows] for rows in made.sets[0].batches(2)]
+    runs = [
+        GenerationRun(made.lm, rows, made.plan.config(Entry(method)))
+        for rows in batches
+        for method in made.plan.methods
+    ]
+    kept = 3 + 9 + 5 + 3  # prompts of both batches; the second is filled up with the first prompt
+    needed = kv_cache_bytes(made.lm, [max(sum(run.capacities) for run in runs) + kept])
+    monkeypatch.setattr("emssd.memory.available_bytes", lambda device: needed)
+    made.check()
+    monkeypatch.setattr("emssd.memory.available_bytes", lambda device: needed - 1)
+    with pytest.raises(ConfigError, match=r"The KV cache of this run and of the prompts kept beside it needs .*: use"):
+        made.check()
 
 
 def test_a_wrong_output_is_found_and_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
