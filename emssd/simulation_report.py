@@ -125,12 +125,17 @@ def slower_words(ranges: Ranges) -> str:
         return f"is expected to stay below {BASELINE} up to batch {MAX_BATCH}"
     if len(ranges) == 1 and ranges[0][1] == MAX_BATCH:
         return f"is expected to fall below {BASELINE} at batch {ranges[0][0]}"
+    return f"is expected to be below {BASELINE} {range_words(ranges)}, and above it at all others up to {MAX_BATCH}"
+
+
+def range_words(ranges: Ranges) -> str:
+    """Ranges of batch sizes: "at batches 3 to 5 and from batch 9 on"."""
     parts = [
         f"from batch {first} on" if last == MAX_BATCH else f"at batch {first}" if first == last else
         f"at batches {first} to {last}"
         for first, last in ranges
     ]  # fmt: skip
-    return f"is expected to be below {BASELINE} {' and '.join(parts)}, and above it at all others up to {MAX_BATCH}"
+    return " and ".join(parts)
 
 
 def three_digits(value: float) -> str:

@@ -23,6 +23,7 @@ from emssd.machines import machine_named
 from emssd.model_presets import MODELS
 from emssd.paper import shipped_fits
 from emssd.run_counts import speed_up
+from emssd.simulation_report import slower_words
 from emssd.trace import GenerationTrace
 from emssd.ui import numbers_charts
 from emssd.ui.numbers_cells import simulated_set
@@ -42,7 +43,16 @@ from emssd.ui.numbers_model import (
 )
 from emssd.ui.numbers_settings import Costs, attainable, cost_range, default_settings, models_for
 from emssd.ui.numbers_table import csv_of
-from emssd.ui.numbers_words import below, best_answer, falls_answer, fit_words, model_title, percent, points_words
+from emssd.ui.numbers_words import (
+    below,
+    best_answer,
+    falls_answer,
+    fit_words,
+    model_title,
+    percent,
+    points_words,
+    varlen_answer,
+)
 from tests.app_pages import COMPARE, EXPLORE, ROOT, go, methods, open_app, run_count, texts, warnings
 
 NUMBERS = "numbers"
@@ -104,7 +114,7 @@ def test_the_best_draft_length_is_the_best_of_all(batch, token):
 
 
 def test_with_varlen_attention_vanilla_stays_above_greedy():
-    assert curves(replace(FIT, kernel="varlen")).falls == {"vanilla": None, "ems-sd": None}
+    assert curves(replace(FIT, kernel="varlen")).slower == {"vanilla": (), "ems-sd": ()}
     page = open_app(NUMBERS, kernel="varlen")
     assert "vanilla no longer falls below greedy" in texts(page)
     assert "Slower than not speculating" not in page.get("plotly_chart")[0].proto.spec
@@ -354,7 +364,7 @@ def test_charts_draw_the_numbers_in_light_and_dark():
     found, points = curves(FIT), paper_points(FIT)
     lines = {name: found.lines[name] for name in MAIN}
     light, dark = (
-        numbers_charts.speed_ups(lines, points, True, (1, 2, 24), below(found.falls, 24), mode)
+        numbers_charts.speed_ups(lines, points, True, (1, 2, 24), below(found.slower, 24), mode)
         for mode in (False, True)
     )
     assert light.alt == dark.alt
@@ -379,9 +389,20 @@ def test_the_roof_bends_at_the_ridge():
 
 
 def test_answers_say_never_where_there_is_no_such_batch():
-    assert falls_answer({"vanilla": None, "ems-sd": None}) == "Never, up to batch 256. Nor does EMS-SD."
-    assert falls_answer({"vanilla": 9, "ems-sd": None}) == "From batch 9 on. EMS-SD: never, up to batch 256."
-    assert below({"vanilla": 30, "ems-sd": None}, 24) == ""
+    assert falls_answer({"vanilla": (), "ems-sd": ()}) == "Never, up to batch 256. Nor does EMS-SD."
+    said = falls_answer({"vanilla": ((9, 256),), "ems-sd": ()})
+    assert said == "From batch 9 on. EMS-SD: never, up to batch 256."
+    said = falls_answer({"vanilla": ((1, 256),), "ems-sd": ((40, 256),)})
+    assert said == "From batch 1 on. EMS-SD: from batch 40 on."
+    assert below({"vanilla": ((30, 256),), "ems-sd": ()}, 24) == ""
+
+
+def test_a_method_that_recovers_is_said_to_on_the_page_as_on_the_command_line():
+    ranges = {"vanilla": ((2, 4), (30, 256)), "ems-sd": ()}
+    assert falls_answer(ranges) == f"Vanilla {slower_words(ranges['vanilla'])}. EMS-SD {slower_words(())}."
+    assert below(ranges, 24) == "Slower than not speculating: vanilla at batches 2 to 4"
+    assert below(ranges, 30) == "Slower than not speculating: vanilla at batches 2 to 4 and from batch 30"
+    assert "still falls below greedy, at batches 2 to 4 and from batch 30 on." in varlen_answer(ranges)
     assert model_title("opt-6.7b") == "OPT-6.7B"
 
 

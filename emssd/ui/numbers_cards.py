@@ -97,18 +97,18 @@ def _speed_ups(settings: Settings, found: Curves, points: dict[str, dict[int, fl
                 f'<p class="n-legend"><span>{signs}{html.escape(points_words(settings))}</span>'
                 f'<span><i class="n-line"></i><i class="n-line dashed"></i>{html.escape(model)}</span></p>'
             )
-            sentence = below(found.falls, max(BATCHES))
+            sentence = below(found.slower, max(BATCHES))
             plot(numbers_charts.speed_ups(lines, points, apply, BATCHES, sentence, dark), "speed-up")
         return st.container(key="numbers_answers")
 
 
 def _answers(settings: Settings, found: Curves) -> None:
     pairs = [
-        ("At which batch does vanilla fall below greedy on this machine?", falls_answer(found.falls)),
+        ("At which batch does vanilla fall below greedy on this machine?", falls_answer(found.slower)),
         ("Best draft length here?", best_answer(settings, best_drafts(settings))),
     ]
     if settings.kernel == "varlen":
-        pairs.append(("What does varlen attention change?", varlen_answer(found.falls)))
+        pairs.append(("What does varlen attention change?", varlen_answer(found.slower)))
     if note := memory_words(settings):
         pairs.append(("Does it fit?", note))
     body = "".join(f"<dt>{html.escape(asked)}</dt><dd>{html.escape(said)}</dd>" for asked, said in pairs)

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from emssd.acceptance import Acceptance
 from emssd.expectation import ExpectedRun, expected_runs
-from emssd.expected_speeds import best_lengths, falls_below, runs_of
+from emssd.expected_speeds import Ranges, best_lengths, runs_of, slower_ranges
 from emssd.hardware import dtype_bytes
 from emssd.model_presets import MODELS
 from emssd.paper import LABELS as FITTED
@@ -28,11 +28,16 @@ class Curves:
 
     Args:
         lines: method -> batch size -> speed-up.
-        falls: method -> smallest batch size with a speed-up below 1; None: none up to `MAX_BATCH`.
+        slower: method -> ranges of batch sizes, up to `MAX_BATCH`, with a speed-up below 1.
     """
 
     lines: dict[str, dict[int, float]]
-    falls: dict[str, int | None]
+    slower: dict[str, Ranges]
+
+    @property
+    def falls(self) -> dict[str, int | None]:
+        """Method -> smallest batch size with a speed-up below 1; None: none up to `MAX_BATCH`."""
+        return {name: found[0][0] if found else None for name, found in self.slower.items()}
 
 
 def curves(settings: Settings) -> Curves:
@@ -40,7 +45,7 @@ def curves(settings: Settings) -> Curves:
     acceptance, costs = settings.acceptance, settings.cost_model
     factors = runs_of(acceptance, CURVE, EVERY).speed_ups(costs)
     lines = {name: {batch: factors[batch, name] for batch in CURVE} for name in TAKEN_APART}
-    return Curves(lines, {name: falls_below(acceptance, costs, name, lines[name]) for name in MAIN})
+    return Curves(lines, {name: slower_ranges(acceptance, costs, name, lines[name]) for name in MAIN})
 
 
 def paper_points(settings: Settings) -> dict[str, dict[int, float]]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from emssd.config import METHOD_TITLES
+from emssd.simulation_report import range_words
 from emssd.ui.numbers_measured import BenchFile
 from emssd.ui.numbers_model import (
     TAKEN_APART,
@@ -62,6 +63,7 @@ def _speed_ups(found: Curves, points: Mapping[str, Mapping[int, float]]) -> Iter
 def _answers(settings: Settings, found: Curves) -> Iterable[Line]:
     for method, batch in found.falls.items():
         yield Line("first batch below greedy", method, "", "", "rows", "" if batch is None else batch)
+        yield Line("batches below greedy", method, "", "", "rows", range_words(found.slower[method]))
     for method, (length, gain) in best_drafts(settings).items():
         yield Line("best draft length", method, settings.batch, "", "tokens", length)
         yield Line("speed-up at the best draft length", method, settings.batch, "", "×", gain)

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from emssd.acceptance import MAX_BATCH
 from emssd.config import METHOD_TITLES
-from emssd.expected_speeds import LONGEST_DRAFT
+from emssd.expected_speeds import LONGEST_DRAFT, Ranges
 from emssd.hardware import Hardware, memory_needed
 from emssd.model_presets import MODELS
+from emssd.simulation_report import range_words, slower_words
 from emssd.ui.numbers_settings import KERNELS, Settings, dtype_of
 
 TABLE_NOTE = "The paper’s Table 2 orders the two middle rows the other way from its own caption. Shown here: our model."
@@ -81,25 +82,32 @@ def ablation_words(settings: Settings, factors: Mapping[str, float], equal: Mapp
     )
 
 
-def below(falls: Mapping[str, int | None], shown: int) -> str:
+def below(slower: Mapping[str, Ranges], shown: int) -> str:
     """The sentence in the area where not speculating is faster; "" where no method gets there up to batch `shown`."""
-    said = [
-        f"{_lower(name)} from batch {batch}" for name, batch in falls.items() if batch is not None and batch <= shown
-    ]
+    found = {name: tuple(ends for ends in ranges if ends[0] <= shown) for name, ranges in slower.items()}
+    said = [f"{_lower(name)} {_short(ranges)}" for name, ranges in found.items() if ranges]
     return f"Slower than not speculating: {', '.join(said)}" if said else ""
+
+
+def _short(ranges: Ranges) -> str:
+    """Ranges beside a method's name; the last one that goes on for ever needs no "on"."""
+    return range_words(ranges).removesuffix(" on")
 
 
 def _lower(name: str) -> str:
     return METHOD_TITLES[name] if name == "ems-sd" else METHOD_TITLES[name].lower()
 
 
-def falls_answer(falls: Mapping[str, int | None]) -> str:
-    """At which batch each method falls below greedy."""
-    vanilla, ems = falls["vanilla"], falls["ems-sd"]
-    if vanilla is None and ems is None:
+def falls_answer(slower: Mapping[str, Ranges]) -> str:
+    """At which batches each method is below greedy; in the words of the command line where one recovers."""
+    vanilla, ems = slower["vanilla"], slower["ems-sd"]
+    if any(ranges and (len(ranges) > 1 or ranges[-1][1] < MAX_BATCH) for ranges in (vanilla, ems)):
+        return f"Vanilla {slower_words(vanilla)}. EMS-SD {slower_words(ems)}."
+    if not vanilla and not ems:
         return f"Never, up to batch {MAX_BATCH}. Nor does EMS-SD."
-    said = f"Never, up to batch {MAX_BATCH}." if vanilla is None else f"From batch {vanilla} on."
-    return f"{said} EMS-SD: {f'from batch {ems} on' if ems is not None else f'never, up to batch {MAX_BATCH}'}."
+    never = f"never, up to batch {MAX_BATCH}"
+    said = range_words(vanilla) if vanilla else never
+    return f"{said[0].upper()}{said[1:]}. EMS-SD: {range_words(ems) if ems else never}."
 
 
 def best_answer(settings: Settings, best: Mapping[str, tuple[int, float]]) -> str:
@@ -116,11 +124,11 @@ def drafts(length: int) -> str:
     return f"{length}+" if length == LONGEST_DRAFT else f"{length}"
 
 
-def varlen_answer(falls: Mapping[str, int | None]) -> str:
+def varlen_answer(slower: Mapping[str, Ranges]) -> str:
     """What changes when a row's keys and values are read once."""
-    if falls["vanilla"] is None:
+    if not slower["vanilla"]:
         return "With varlen attention vanilla no longer falls below greedy: padding costs rows, not whole re-reads."
-    return f"With varlen attention vanilla still falls below greedy, from batch {falls['vanilla']} on."
+    return f"With varlen attention vanilla still falls below greedy, {range_words(slower['vanilla'])}."
 
 
 def points_words(settings: Settings) -> str:
