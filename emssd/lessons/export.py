@@ -23,7 +23,7 @@ body { margin: 0 auto; max-width: 46rem; padding: 1.5rem; background: #fff; colo
 h1 { font-size: 1.7rem; line-height: 1.25; color: #12151b; margin: 0 0 .3rem; }
 h2 { font-size: 1.2rem; color: #12151b; margin: 1.6rem 0 .4rem; }
 h3 { font-size: 1.03rem; color: #12151b; margin: 1.1rem 0 .3rem; }
-h1, h2, h3 { break-after: avoid; }
+h1, h2, h3, p:has(+ :is(pre, table, ul, ol)), .note { break-after: avoid; }
 code, pre { font-family: ui-monospace, SFMono-Regular, Menlo, Consolas, monospace; font-size: .86em; }
 pre { background: #f6f7f9; border: 1px solid #e6e8ec; border-radius: 4px; padding: .6rem .8rem; white-space: pre-wrap;
   overflow-wrap: anywhere; }
