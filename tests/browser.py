@@ -22,6 +22,9 @@ ROOT = Path(__file__).resolve().parent.parent
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 READY = '[data-testid="player"][data-ready="1"]'
+IDLE = '[data-testid="stApp"][data-test-script-state="notRunning"]'
+SECONDS = 30
+"""How long anything is waited for."""
 SUBSTEPS = ("draft", "pack", "write", "attend", "verify", "commit")
 NOT_CLEAN = "Traceback|WARNING|Warning|ERROR|deprecat|Exception"
 
@@ -121,7 +124,7 @@ def empty_page(browser: Any, offline: bool = False, **window: Any) -> Iterator[A
     contexts = CONTEXTS.setdefault(browser, {})
     if offline not in contexts:
         contexts[offline] = (browser.new_context(offline=offline), [])
-        contexts[offline][0].set_default_timeout(30_000)
+        contexts[offline][0].set_default_timeout(1000 * SECONDS)
     context, idle = contexts[offline]
     page = idle.pop() if idle else context.new_page()
     try:
@@ -221,29 +224,57 @@ def visiting(browser: Any, server: Server, name: str, **settings: Any) -> Iterat
         yield page
 
 
-# No font has been loading for three frames: what is painted then stays.
-SETTLED = """() => new Promise((done) => {
-  let quiet = 0;
+# For some frames no font has been loading and everything has kept its size: what is painted then stays.
+SETTLED = """(frames) => new Promise((done) => {
+  let quiet = 0, before = "";
+  const parts = '[data-testid="stMain"], [data-testid="stElementContainer"]';
+  const size = (each) => [each.clientWidth, each.scrollWidth, each.scrollHeight];
   const look = () => {
-    quiet = document.fonts.status === "loaded" ? quiet + 1 : 0;
-    if (quiet > 3) done(true);
+    const now = [...document.querySelectorAll(parts)].map(size).join();
+    quiet = document.fonts.status === "loaded" && now === before ? quiet + 1 : 0;
+    before = now;
+    if (quiet > frames) done(true);
     else requestAnimationFrame(look);
   };
   look();
 })"""
 
 
+def wait_for_layout(page: Any, frames: int = 3) -> None:
+    """Until no script runs and the page has laid itself out."""
+    page.locator(IDLE).wait_for()
+    page.wait_for_function(SETTLED, arg=frames)
+
+
 def wait_for_player(page: Any) -> None:
+    """Until the player is painted in its final fonts and place."""
     page.locator(READY).wait_for()
-    page.wait_for_function(SETTLED)
+    wait_for_layout(page)
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 10, what: object = "") -> None:
-    """While the page is put together anew, the player may be away for a moment."""
+# What a click or a key changes in the player alone is there at once. All that comes later, through the server or the
+# next frame, is waited for: by `expect` for what an element shows, by `wait_until` for anything else.
+
+
+def expect(locator: Any) -> Any:
+    """Playwright's assertions, which ask again until they hold."""
+    from playwright.sync_api import expect as assertion
+
+    assertion.set_options(timeout=1000 * SECONDS)
+    return assertion(locator)
+
+
+def wait_until(condition: Callable[[], Any], seconds: float = SECONDS, what: object = "") -> None:
+    """Ask again until a condition holds; `what` tells what did not come true, a callable is asked at the end."""
     until = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < until, what
+        assert time.monotonic() < until, what() if callable(what) else what
         time.sleep(0.05)
+
+
+def pass_time(page: Any, milliseconds: int) -> None:
+    """Until a timer of the page has run out: of what the page had set for an earlier time, nothing is left."""
+    page.evaluate("wait => new Promise((done) => setTimeout(done, wait))", milliseconds)
 
 
 def player(page: Any) -> Any:
@@ -265,8 +296,45 @@ def panes_at(page: Any) -> list[str]:
     return player(page).evaluate("root => [...root.querySelectorAll('.pane')].map(pane => pane.dataset.step)")
 
 
+WATCH = """root => {
+  const place = () => [root.dataset.step, root.dataset.substep], seen = (root.seen = []);
+  let before = place().join();
+  const note = () => {
+    if (place().join() !== before) seen.push([performance.now(), ...place()]);
+    before = place().join();
+  };
+  new MutationObserver(note).observe(root, { attributes: true, attributeFilter: ["data-step", "data-substep"] });
+}"""
+
+
+def watch_steps(page: Any) -> None:
+    """From now on, note every change of place."""
+    player(page).evaluate(WATCH)
+
+
+def steps_seen(page: Any) -> list[tuple[float, str, str]]:
+    """(ms, step, sub-step) of every change of place since the latest `watch_steps`."""
+    return [tuple(each) for each in player(page).evaluate("root => root.seen")]
+
+
 def run_count(page: Any) -> int:
     return int(page.get_by_test_id("run-count").inner_text())
+
+
+COUNT_MESSAGES = """() => {
+  const { send } = WebSocket.prototype;
+  window.messages = 0;
+  WebSocket.prototype.send = function (...data) { window.messages++; return send.apply(this, data); };
+}"""
+
+
+def count_messages(page: Any) -> None:
+    """From now on, count what the page sends to the server."""
+    page.evaluate(COUNT_MESSAGES)
+
+
+def message_count(page: Any) -> int:
+    return page.evaluate("window.messages")
 
 
 def press(page: Any, *keys: str) -> None:
@@ -335,13 +403,34 @@ def query(row: int, index: int) -> dict[str, Any]:
     return {"kind": "query", "row": row, "index": index}
 
 
+# Until the player points at an item and has painted that; false when that does not come true.
+POINTED = """(root, [wanted, wait]) => new Promise((done) => {
+  const until = performance.now() + wait;
+  const look = () => {
+    const { hover } = root.player;
+    if (hover && Object.entries(wanted).every(([name, value]) => hover[name] === value)) {
+      requestAnimationFrame(() => requestAnimationFrame(() => done(true)));
+    } else if (performance.now() > until) done(false);
+    else requestAnimationFrame(look);
+  };
+  look();
+})"""
+
+
 def hover(page: Any, pane: int, item: dict[str, Any]) -> None:
     page.mouse.move(*place_of(page, pane, **item))
-    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    assert player(page).evaluate(POINTED, [{"pane": pane, **item}, 1000 * SECONDS]), f"{item} is not pointed at"
+
+
+def open_table(page: Any) -> None:
+    """The step as a table; it is filled once it is open."""
+    page.get_by_text("This step as a table").click()
+    page.locator(".step-table tbody tr").first.wait_for()
 
 
 def choose(page: Any, label: str, option: str) -> None:
-    """Choose in one of the page's lists by a pattern."""
+    """Choose in one of the page's lists by a pattern, once nothing moves that list any more."""
+    wait_for_layout(page)
     page.get_by_test_id("stMain").evaluate("main => main.scrollTo(0, 0)")  # a scroll closes a list
     page.get_by_role("combobox", name=label).click()
     page.get_by_role("option", name=re.compile(option)).click()

@@ -14,10 +14,12 @@ from emssd.ui.library import load_preset
 from tests.browser import (
     READY,
     cell,
+    expect,
     exploring,
     focus,
     hover,
     in_browser,
+    open_table,
     picture,
     place_of,
     player,
@@ -86,15 +88,14 @@ def test_a_copied_link_brings_back_the_view(browser, server, preset):
 def test_a_broken_address_is_said_and_the_page_opens(browser, server, query_string, notices, shown):
     with exploring(browser, server, f"?{query_string}") as page:
         assert state(page) == shown
-        assert page.get_by_test_id("stAlert").count() == notices
+        expect(page.get_by_test_id("stAlert")).to_have_count(notices)
         for notice in page.get_by_test_id("stAlert").all_inner_texts():
             assert "The address" in notice
 
 
 def saved(page, label: str) -> tuple[str, bytes]:
     """Name and content of one of the files behind Save."""
-    button = page.get_by_role("button", name=label, exact=True)
-    if not button.count() or not button.is_visible():
+    if page.get_by_test_id("stPopoverBody").count() == 0:  # it stays open
         page.get_by_test_id("stPopoverButton").filter(has_text="Save").click()
     with page.expect_download() as download:
         page.get_by_role("button", name=label).click()
@@ -137,7 +138,7 @@ def test_a_saved_trace_opens_again(browser, server):
         page.get_by_text("Open the greedy trace of the same prompts").wait_for()
         wait_for_player(page)
         assert page.get_by_test_id("pane-left").get_attribute("data-method") == "vanilla"
-        assert page.get_by_test_id("pane-right").count() == 0
+        expect(page.get_by_test_id("pane-right")).to_have_count(0)
         focus(page)
         press(page, "Home", *["ArrowRight"] * 3)
         assert state(page)[0] == "3"
@@ -188,7 +189,7 @@ def test_hostile_token_texts_stay_text(browser, server, hostile):
         upload(page, **hostile)
         page.get_by_text("From greedy.json, vanilla.json, ems-sd.json").wait_for()
         wait_for_player(page)
-        page.get_by_text("This step as a table").click()
+        open_table(page)
         focus(page)
         press(page, "Home")
         table = ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import pairwise
 
 from emssd.cells import SUBSTEPS
@@ -14,16 +15,20 @@ from emssd.ui.lessons_link import Place
 from emssd.ui.palette import CHROME
 from tests.browser import (
     cell,
+    expect,
     focus,
     hover,
     in_browser,
+    open_table,
     player,
     press,
     query,
     state,
+    steps_seen,
     visitor,
     wait_for_player,
     wait_until,
+    watch_steps,
 )
 
 pytestmark = in_browser
@@ -49,12 +54,10 @@ def forward(page) -> None:
     page.wait_for_url(lambda url: url != before)
 
 
-def key(page) -> str:
-    return player(page).evaluate("root => root.player.data.lesson.key")
-
-
-def at(page, screen: str) -> bool:
-    return player(page).count() == 1 and key(page) == screen
+def at(page, *screens: str) -> bool:
+    """Whether the player is at one of some screens; while the page is put together, it may be away for a moment."""
+    keys = player(page).evaluate_all("roots => roots.map((root) => root.player?.data.lesson?.key)")
+    return len(keys) == 1 and keys[0] in screens
 
 
 # Everything that a reader needs at once, and what of it is not in the window.
@@ -78,19 +81,24 @@ def in_sight(page) -> bool:
     return found["seen"] >= 7 and not found["outside"]
 
 
+def out_of_sight(page, *where) -> tuple:
+    return *where, page.evaluate(OUTSIDE)
+
+
 def test_text_and_player_are_in_sight_together_in_every_lesson(browser, server):
     """Of its two main screens one in each window."""
     with learning(browser, server, 1) as page:
         for number, lesson in LESSONS.items():
             if number > 1:
                 page.get_by_role("link", name=f"Lesson {number}", exact=True).click()
-                wait_until(lambda number=number: key(page).startswith(f"{number}/question/1"))
+                first = f"{number}/question/1"
+                wait_until(lambda first=first: at(page, first, f"{first}/before"))
             for screen, size in zip(("predict", "idea"), SIZES if number % 2 else SIZES[::-1], strict=True):
                 place = f"{number}/{screen}/1"
                 page.get_by_role("radio", name=screen.capitalize()).click()
                 wait_until(lambda place=place: at(page, place), what=place)
                 page.set_viewport_size(size)
-                wait_until(lambda: in_sight(page), what=(place, size, page.evaluate(OUTSIDE)))
+                wait_until(lambda: in_sight(page), what=partial(out_of_sight, page, place, size))
             assert page.url.endswith(f"?lesson={number}&section=idea"), (page.url, lesson.title)
 
 
@@ -116,6 +124,10 @@ def number_beside(page, side: str, name: str) -> str:
     return page.get_by_test_id(f"pane-{side}").locator(f'[data-number="{name}"] b').inner_text()
 
 
+# To the end of a text, and how far that is: 0 while the text is too short.
+SCROLLED = "body => { body.scrollTo(0, body.scrollHeight); return body.scrollTop; }"
+
+
 def test_covered_cells_tell_nothing_until_the_question_is_answered(browser, server):
     question, asked = LESSONS[6].questions[0], target_of(LESSONS[6], Place(6, "predict"), answered=False)
     assert asked.hide == (("right", 1),)
@@ -137,12 +149,12 @@ def test_covered_cells_tell_nothing_until_the_question_is_answered(browser, serv
         assert "Hidden" in tip.inner_text()
         assert "slot 3" in tip.inner_text()
         assert question.answer not in tip.inner_text().replace("slot 3", "")
-        page.get_by_text("This step as a table").click()
+        open_table(page)
         rows = page.get_by_role("table").last.get_by_role("row").all_inner_texts()
         assert rows[-1].count("?") == 8
         focus(page)
         press(page, "i", "i", "ArrowDown")  # inspects the right pane's row 1
-        wait_until(lambda: "EMS-SD, Hidden, row 1, slot 8" in page.get_by_test_id("live").text_content())
+        assert "EMS-SD, Hidden, row 1, slot 8" in page.get_by_test_id("live").text_content()
         press(page, "Escape", "End", "Shift+ArrowRight")
         assert state(page) == (str(asked.step), asked.sub)
         assert page.get_by_text("Answer or skip the question to see what comes next.").is_visible()
@@ -156,12 +168,11 @@ def test_covered_cells_tell_nothing_until_the_question_is_answered(browser, serv
         assert page.get_by_test_id("live").text_content().startswith("Right.")
         assert page.locator(".mark").count() > 0
         body = page.locator(".st-key-lesson_body")
-        assert body.locator(".l-verdict").is_visible()
+        expect(body.locator(".l-verdict")).to_be_visible()
         page.set_viewport_size({"width": 1024, "height": 768})
         page.get_by_role("radio", name="Idea").click()
         wait_until(lambda: at(page, "6/idea/1"))
-        body.evaluate("body => body.scrollTo(0, body.scrollHeight)")
-        assert body.evaluate("body => body.scrollTop") > 0
+        wait_until(lambda: body.evaluate(SCROLLED) > 0)
         page.get_by_role("radio", name="Code").click()
         wait_until(lambda: body.evaluate("body => body.scrollTop") == 0)
 
@@ -181,6 +192,18 @@ def played() -> Iterator[tuple[int, int, Target, Target]]:
                 yield number, count, asked, told
 
 
+# From now on, the names that the button for playing takes on.
+WATCH_PLAY = """root => {
+  const { play } = root.player.transport.buttons, plays = (root.plays = []);
+  let before = play.ariaLabel;
+  const note = () => {
+    if (play.ariaLabel !== before) plays.push(play.ariaLabel);
+    before = play.ariaLabel;
+  };
+  new MutationObserver(note).observe(play, { attributes: true, attributeFilter: ["aria-label"] });
+}"""
+
+
 def test_answering_plays_the_step_and_a_section_brings_the_player_back(browser, server):
     number, place, asked, told = next(played())
     with learning(browser, server, number) as page:
@@ -188,11 +211,15 @@ def test_answering_plays_the_step_and_a_section_brings_the_player_back(browser, 
             forward(page)
             wait_until(lambda count=count: at(page, f"{number}/predict/{count}"))
         assert state(page) == (str(asked.step), asked.sub)
+        watch_steps(page)
+        player(page).evaluate(WATCH_PLAY)
         page.get_by_role("button", name="Skip").click()
         wait_until(lambda: at(page, f"{number}/predict/{place}/told"))
-        assert page.get_by_role("button", name="Pause", exact=True).is_visible()
         wait_until(lambda: state(page) == (str(told.step), told.sub))
-        wait_until(lambda: page.get_by_role("button", name="Pause", exact=True).count() == 0)
+        expect(page.get_by_role("button", name="Play", exact=True)).to_be_visible()
+        way = SUBSTEPS[SUBSTEPS.index(asked.sub) + 1 : SUBSTEPS.index(told.sub) + 1]
+        assert [sub for *_, sub in steps_seen(page)] == list(way)
+        assert player(page).evaluate("root => root.plays") == ["Pause", "Play"]
         focus(page)
         press(page, "Home")
         assert state(page) == ("0", "commit")
@@ -202,7 +229,7 @@ def test_answering_plays_the_step_and_a_section_brings_the_player_back(browser, 
         assert state(page) == (str(idea.step), idea.sub)
         press(page, "Home")
         page.go_back()
-        wait_until(lambda: key(page).startswith(f"{number}/predict"))
+        wait_until(lambda: at(page, f"{number}/predict/{place}/told"))
         assert state(page) == (str(told.step), told.sub)
 
 
@@ -236,7 +263,7 @@ def test_a_shared_cursor_is_covered_with_any_of_its_rows(browser, server):
         assert state(page) == (str(asked.step), asked.sub)
         player(page).evaluate("({ player }) => { player.data.lesson.hide = [[0, 1]]; player.go(player.step); }")
         assert [number_beside(page, "left", f"next-{row}") for row in (0, 1)] == ["?", "?"]
-        page.get_by_text("This step as a table").click()
+        open_table(page)
         cells = page.get_by_role("table").last.get_by_role("row").nth(1).locator("th, td").all_inner_texts()
         assert cells[7:9] == ["?", "?"]
         hover(page, 0, query(0, 0))
@@ -259,6 +286,7 @@ READERS = """(root, sub) => {
   player.go(2, sub);
   return player.panes[0].focus && [...player.panes[0].focus.queries].sort();
 }"""
+WIDTH = "node => node.getBoundingClientRect().width"
 CARD = """root => {
   const box = (node) => node.getBoundingClientRect(), { card, view } = root.player.panes[0];
   return [box(card.node).top - box(view.node).bottom, card.node.innerText];
@@ -313,9 +341,10 @@ def test_a_pin_lies_below_the_cells_and_labels_stand_apart(browser, server):
                 assert sub in [text for *_, text in labels]
                 assert all(one[1] < two[0] for one, two in pairwise(labels)), (width, labels)
         picture = page.locator(".st-key-lesson_body img").first
-        small = picture.bounding_box()["width"]
+        wait_until(lambda: picture.evaluate("img => img.complete && img.naturalWidth > 0"))
+        small = picture.evaluate(WIDTH)
         page.get_by_role("button", name="Enlarge the picture").first.click()
         large = page.get_by_role("dialog").locator("img")
-        wait_until(lambda: large.count() == 1 and large.bounding_box()["width"] > 1.5 * small)
+        wait_until(lambda: large.evaluate(WIDTH) > 1.5 * small)
         press(page, "Escape")
-        wait_until(lambda: page.get_by_role("dialog").count() == 0)
+        expect(page.get_by_role("dialog")).to_have_count(0)

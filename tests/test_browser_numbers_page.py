@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 
-from tests.browser import in_browser, run_count, visiting
+from tests.browser import READY, expect, in_browser, run_count, visiting, wait_for_layout, wait_until
 
 pytestmark = in_browser
 
 PLOTS = ".stPlotlyChart .js-plotly-plot .main-svg"
 LINE = ".stPlotlyChart .scatterlayer path.js-line"
+FORMATS = """() => [...document.querySelectorAll(".js-plotly-plot")].map(
+  (plot) => plot._context.toImageButtonOptions.format)"""
 ADDRESS = "name => new URL(location).searchParams.get(name)"
 
 
@@ -18,6 +20,7 @@ def wait_for_charts(page):
         "count => document.querySelectorAll('.stPlotlyChart .js-plotly-plot').length >= count", arg=4
     )
     page.locator(PLOTS).first.wait_for()
+    wait_for_layout(page)
 
 
 def slider(page, name):
@@ -56,6 +59,7 @@ def test_sliders_redraw_alone_and_the_address_follows(browser, server):
         page.get_by_text("Draft length 8").wait_for()
         page.get_by_role("radio", name="SVG").click()
         page.get_by_role("radio", name="SVG", checked=True).wait_for()
+        page.wait_for_function(f"() => ({FORMATS})().every((format) => format === 'svg')")
         plot.hover()
         with page.expect_download() as picture:
             plot.locator('[data-title^="Download"]').click()
@@ -64,7 +68,7 @@ def test_sliders_redraw_alone_and_the_address_follows(browser, server):
             page.get_by_role("button", name="CSV").click()
         assert table.value.path().read_text().startswith("quantity,method,batch")
         page.get_by_role("button", name="See it as cells").click()
-        page.locator('[data-testid="player"][data-ready="1"]').wait_for()
+        page.locator(READY).wait_for()
         page.get_by_text("Simulated, not decoded").first.wait_for()
 
 
@@ -72,10 +76,10 @@ def test_on_a_narrow_window_the_controls_are_a_drawer(browser, server):
     with visiting(browser, server, "Numbers", viewport={"width": 1024, "height": 900}, color_scheme="dark") as page:
         wait_for_charts(page)
         controls = page.locator(".st-key-numbers_controls")
-        assert not controls.is_visible()
+        expect(controls).to_be_hidden()
         page.locator(".st-key-numbers_open label").click()
         controls.wait_for()
         slider(page, "Draft found").wait_for()
-        wide = page.evaluate("document.documentElement.scrollWidth")
-        assert wide <= 1024
-        assert page.get_by_role("img").count() >= 4
+        wait_for_layout(page)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 1024
+        wait_until(lambda: page.get_by_role("img").count() >= 4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests.browser import (
     Server,
     cell,
     choose,
+    expect,
     exploring,
     focus,
     in_browser,
@@ -21,6 +23,7 @@ from tests.browser import (
     press,
     state,
     visiting,
+    wait_for_layout,
     wait_for_player,
     wait_until,
 )
@@ -136,8 +139,8 @@ def test_everything_drawn_is_also_text(browser, server):
         summary.focus()
         press(page, "Enter")
         table = page.get_by_role("table")
+        expect(table.get_by_role("row")).to_have_count(1 + 4)
         assert table.get_by_role("columnheader").count() == 11
-        assert table.get_by_role("row").count() == 1 + 4
         focus(page)
         press(page, "Shift+ArrowRight")
         assert "Step 2 of 2, pack" in table.inner_text()
@@ -169,7 +172,7 @@ def test_no_page_scrolls_sideways(browser, server):
                 page.get_by_text(first_words[place]).first.wait_for()
             for width in WIDTHS:
                 page.set_viewport_size({"width": width, "height": 900})
-                page.wait_for_timeout(200)  # the page lays itself out anew
+                wait_for_layout(page, frames=10)
                 wait_until(lambda: page.evaluate(OVERFLOW) == [], what=(place, width))
                 if place in ("figure2", "copy-rich"):
                     check_panes(page, width)
@@ -219,24 +222,20 @@ def test_both_schemes_are_painted_in_the_palette(browser, server, scheme):
             place = ("light", "dark").index(now)
             for name, item in (("prompt", cell(0, 0)), ("accepted", cell(1, 10))):
                 wait_until(partial(shows, page, item, rgb(getattr(PHASES[name], now)[0])))
-            panel = page.get_by_test_id("pane-left").evaluate("pane => getComputedStyle(pane).backgroundColor")
-            assert panel == css_rgb(CHROME["panel"][place])
-            assert page.evaluate("getComputedStyle(document.querySelector('.stApp')).backgroundColor") == css_rgb(
-                CHROME["page"][place]
-            )
-            assert page.get_by_test_id("pane-left").locator("h3").evaluate("each => getComputedStyle(each).color") in (
-                css_rgb(CHROME["ink"][place]),
-                css_rgb(CHROME["text"][place]),
-            )
+            panel = page.get_by_test_id("pane-left")
+            expect(panel).to_have_css("background-color", css_rgb(CHROME["panel"][place]))
+            expect(page.locator(".stApp")).to_have_css("background-color", css_rgb(CHROME["page"][place]))
+            inks = [re.escape(css_rgb(CHROME[name][place])) for name in ("ink", "text")]
+            expect(panel.locator("h3")).to_have_css("color", re.compile(f"^({'|'.join(inks)})$"))
 
 
 def test_compare_shows_every_method_with_words_for_each_chart(browser, server):
     with visiting(browser, server, "Compare") as page:
         page.get_by_text("Input rows by kind").wait_for()
         page.locator(".js-plotly-plot").nth(5).wait_for()
-        assert page.get_by_test_id("equality").count() == 4
+        expect(page.get_by_test_id("equality")).to_have_count(4)
         assert all("dentical to greedy" in words for words in page.get_by_test_id("equality").all_inner_texts())
-        assert page.get_by_test_id("stPlotlyChart").count() == 6
+        expect(page.get_by_test_id("stPlotlyChart")).to_have_count(6)
         page.get_by_role("radio", name="Measured").click()
         page.get_by_text("Not comparable with the paper’s GPU numbers.").wait_for()
         with page.expect_download() as download:

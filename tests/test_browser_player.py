@@ -9,13 +9,18 @@ import pytest
 
 from tests.browser import (
     PICTURE,
+    SECONDS,
     SUBSTEPS,
     cell,
+    choose,
+    count_messages,
     exploring,
     focus,
     hover,
     in_browser,
+    message_count,
     panes_at,
+    pass_time,
     picture,
     place_of,
     player,
@@ -23,8 +28,11 @@ from tests.browser import (
     query,
     run_count,
     state,
+    steps_seen,
     visitor,
     wait_for_player,
+    wait_until,
+    watch_steps,
 )
 
 pytestmark = in_browser
@@ -59,22 +67,10 @@ def all_places(steps: int) -> list[tuple[int, str]]:
     return [(0, "commit"), *((step, sub) for step in range(1, steps) for sub in SUBSTEPS)]
 
 
-def observed_steps(page, milliseconds: int) -> list[tuple[float, str, str]]:
-    """(ms, step, sub-step) of every change of state within some time."""
-    script = """(root, wait) => new Promise((done) => {
-      const seen = [], from = performance.now();
-      const note = () => seen.push([performance.now() - from, root.dataset.step, root.dataset.substep]);
-      const watch = new MutationObserver(note);
-      watch.observe(root, { attributes: true, attributeFilter: ["data-step", "data-substep"] });
-      setTimeout(() => { watch.disconnect(); done(seen); }, wait);
-    })"""
-    return [tuple(each) for each in player(page).evaluate(script, milliseconds)]
-
-
 def wait_in_player(page, condition: str) -> None:
-    """Until a condition on `player` comes true, for ten seconds."""
-    script = """(root) => new Promise((done, failed) => {
-      const until = performance.now() + 10000, { player } = root;
+    """Until a condition on `player` comes true."""
+    script = """(root, milliseconds) => new Promise((done, failed) => {
+      const until = performance.now() + milliseconds, { player } = root;
       const look = () => {
         if (CONDITION) done();
         else if (performance.now() > until) failed(new Error("CONDITION did not come true"));
@@ -82,7 +78,7 @@ def wait_in_player(page, condition: str) -> None:
       };
       look();
     })"""
-    player(page).evaluate(script.replace("CONDITION", condition))
+    player(page).evaluate(script.replace("CONDITION", condition), 1000 * SECONDS)
 
 
 def set_speed(page, speed: str) -> None:
@@ -94,8 +90,8 @@ def set_speed(page, speed: str) -> None:
 
 def test_a_hundred_jumps_ask_the_server_for_nothing(browser, server):
     with exploring(browser, server, "?preset=copy-rich") as page:
-        page.wait_for_timeout(500)
         runs = run_count(page)
+        count_messages(page)
         jumps = """root => {
           const steps = +root.dataset.steps, panes = [...root.querySelectorAll(".pane")], wrong = [];
           const range = root.querySelector("input[type=range]");
@@ -116,8 +112,10 @@ def test_a_hundred_jumps_ask_the_server_for_nothing(browser, server):
             words.add(page.get_by_test_id("pane-left").inner_text())
         assert len(words) == 3  # narration and counters went along
         page.wait_for_url("**step=11**")
-        page.wait_for_timeout(300)
-        assert run_count(page) == runs
+        assert message_count(page) == 0
+        choose(page, "Time", "^Measured")
+        page.get_by_test_id("pane-left").locator('[data-counter="measured-time"]').wait_for()
+        assert run_count(page) == runs + 1  # the one for the choice
 
 
 def name(place: tuple) -> str:
@@ -224,24 +222,27 @@ def test_other_combinations_are_left_to_the_browser(browser, server):
 
 def test_play_never_stacks_and_stops_at_the_last_step(browser, server):
     with exploring(browser, server, "?preset=copy-rich&step=0") as page:
+        watch_steps(page)
         set_speed(page, "0.25×")
         press(page, *[" "] * 21)
         for speed in ("0.5×", "0.25×", "8×", "0.25×", "8×"):  # each starts the clock anew
             set_speed(page, speed)
-        seen = observed_steps(page, 2200)
+        wait_in_player(page, "!player.playing")
+        seen = steps_seen(page)
         last = int(player(page).get_attribute("data-steps")) - 1
-        assert [int(step) for _, step, _ in seen] == list(range(int(seen[0][1]), last + 1))
+        assert [int(step) for _, step, _ in seen] == list(range(1, last + 1))
         gaps = [later - earlier for (earlier, *_), (later, *_) in itertools.pairwise(seen)]
         assert min(gaps) > 0.6 * 900 / 8, gaps
         assert state(page) == (str(last), "commit")
         assert page.get_by_role("button", name="Play again").is_visible()
+        set_speed(page, "2×")
         press(page, " ")  # from the end it starts over
-        page.wait_for_timeout(300)
-        assert int(state(page)[0]) < last
+        wait_in_player(page, "player.step === 1")
         press(page, " ")
-        stopped = state(page)
-        page.wait_for_timeout(400)
-        assert state(page) == stopped
+        watch_steps(page)
+        pass_time(page, 600)  # a tick takes 450 ms
+        assert steps_seen(page) == []
+        assert int(state(page)[0]) < last
 
 
 # Every delay that is asked for from now on, in milliseconds.
@@ -267,32 +268,43 @@ def test_speeds(browser, server):
             assert not others & set(page.evaluate("window.delays"))
 
 
+# Hides the tab as soon as play has come to a step, and gives the place.
+HIDE = """root => new Promise((done) => {
+  const look = () => {
+    if (root.dataset.step === "0") return requestAnimationFrame(look);
+    Object.defineProperty(document, "hidden", { get: () => true, configurable: true });
+    document.dispatchEvent(new Event("visibilitychange"));
+    done(root.dataset.step);
+  };
+  look();
+})"""
+
+
 def test_play_pauses_when_the_tab_is_hidden(browser, server):
     with exploring(browser, server, "?preset=copy-rich&step=0") as page:
         set_speed(page, "4×")
         press(page, " ")
-        page.wait_for_timeout(500)
-        page.evaluate(
-            """() => {
-              Object.defineProperty(document, "hidden", { get: () => true, configurable: true });
-              document.dispatchEvent(new Event("visibilitychange"));
-            }"""
-        )
-        at = state(page)
-        assert int(at[0]) > 0
+        step = player(page).evaluate(HIDE)
         assert page.get_by_role("button", name="Play", exact=True).is_visible()
-        page.wait_for_timeout(700)
-        assert state(page) == at
+        pass_time(page, 700)  # a tick takes 225 ms
+        assert state(page)[0] == step
 
 
 def test_reduced_motion_draws_no_motion_and_still_plays(browser, server):
+    """The page's clock goes on by 16 ms a frame, however long a frame takes."""
     frames = """(root, wait) => new Promise((done) => {
-      const overlay = () => [...root.querySelectorAll(".overlay")].map((canvas) => canvas.toDataURL()).join();
-      const seen = new Set(), from = performance.now();
+      const { requestAnimationFrame } = window, overlays = [...root.querySelectorAll(".overlay")], seen = new Set();
+      let now = performance.now();
+      const until = now + wait;
+      performance.now = () => now;
+      window.requestAnimationFrame = (work) => requestAnimationFrame(() => work(now));
       const look = () => {
-        seen.add(overlay());
-        if (performance.now() - from < wait) requestAnimationFrame(look);
-        else done(seen.size);
+        seen.add(overlays.map((canvas) => canvas.toDataURL()).join());
+        now += 16;
+        if (now < until) return requestAnimationFrame(look);
+        delete performance.now;
+        Object.assign(window, { requestAnimationFrame });
+        done(seen.size);
       };
       const settings = { key: "ArrowRight", shiftKey: true, bubbles: true, composed: true };
       root.dispatchEvent(new KeyboardEvent("keydown", settings));
@@ -303,9 +315,11 @@ def test_reduced_motion_draws_no_motion_and_still_plays(browser, server):
         with exploring(browser, server, "?step=1&sub=verify", reduced_motion=motion) as page:
             looks[motion] = player(page).evaluate(frames, 400)
             if motion == "reduce":
-                press(page, "Home", " ")
-                page.wait_for_timeout(1300)
-                assert state(page) == ("1", "draft")
+                press(page, "Home")
+                watch_steps(page)
+                press(page, " ")
+                wait_until(lambda: steps_seen(page))
+                assert steps_seen(page)[0][1:] == ("1", "draft")
     assert looks["reduce"] == 1
     assert looks["no-preference"] > 2
 
@@ -447,8 +461,7 @@ def test_what_is_pointed_at_lights_up_in_both_panes(browser, server):
         assert focus_of(page)[0] == [every, [], ["1.6"]]
         assert focus_of(page)[1] is None
         page.mouse.move(5, 5)
-        page.wait_for_timeout(300)
-        assert focus_of(page) == [None, None]
+        wait_until(lambda: focus_of(page) == [None, None])
         assert picture(page) == plain
 
 

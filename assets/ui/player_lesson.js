@@ -3,11 +3,15 @@
 // sealed, marked, stops}.
 
 const LESSON_TOP = 58, TIGHT = 760;
-const TEXT_MS = 80; // until the page has drawn the text of the same run
 const COVER_MORE = 3; // slots, so that the number of covered cells tells nothing
 // How much is seen at once, the best first: which sections, and what is left out (classes of the style sheet).
 const SMALL_LEVELS = [[0, ""], [1, ""], [1, "slim"], [1, "slim brief"]];
+const OWN_TEXT_LEVELS = [[0, ""], [0, "slim"], ...SMALL_LEVELS.slice(1)];
+const MANY_LEVELS = [[1, ""], [1, "slim"], [1, "slim brief"], [1, "slim brief mute"]];
+const MANY_BATCH_LEVELS = [[1, "slim"], [1, "slim brief"], [1, "slim brief mute"], [2, "slim brief mute"], [2, "slim brief mute bare"]];
 const BATCH_LEVELS = [[0, "slim"], [1, "slim"], [1, "slim brief"], [2, "slim"], [2, "slim brief"], [2, "slim brief bare"]];
+const LESS = ["slim", "brief", "mute", "bare"];
+const PANE_WORDS = ["", "", "both", "all three", "all four"];
 const INPUT_STAGES = [0, 1, 4]; // draft, pack, verify are told of the fed tokens, the others of the cache
 
 class Lesson {
@@ -51,15 +55,13 @@ class Lesson {
     if (this.target !== null) player.play();
   }
 
-  // A new screen of text begins at its top; a result is brought into sight.
+  // A new screen of text begins at its top; a result is brought into sight. The page draws a run's text no later than
+  // it gives the player the data of that run; a reader who scrolls after that is left alone.
   scrollText() {
-    const { reveals, says } = this.told;
-    setTimeout(() => {
-      const text = document.querySelector(".st-key-lesson_body"), verdict = text?.querySelector(".l-verdict");
-      if (!reveals && !says) return text?.scrollTo(0, 0);
-      const below = verdict && text.scrollHeight - text.scrollTop > text.clientHeight;
-      if (below) text.scrollTo(0, text.scrollTop + verdict.getBoundingClientRect().top - text.getBoundingClientRect().top - text.clientHeight / 3);
-    }, TEXT_MS);
+    const { reveals, says } = this.told, text = document.querySelector(".st-key-lesson_body"), verdict = text?.querySelector(".l-verdict");
+    if (!reveals && !says) return text?.scrollTo(0, 0);
+    const below = verdict && text.scrollHeight - text.scrollTop > text.clientHeight;
+    if (below) text.scrollTo(0, text.scrollTop + verdict.getBoundingClientRect().top - text.getBoundingClientRect().top - text.clientHeight / 3);
   }
 
   // From where the question stood to its answer, sub-step by sub-step.
@@ -79,15 +81,33 @@ class Lesson {
   }
 
   build() {
-    const { player } = this, texts = player.isBatch ? [] : [player.panes[0].view.sections[0].node];
+    const { player } = this, texts = player.isBatch || !player.sharesText ? [] : [player.panes[0].view.sections[0].node];
     this.card.replaceChildren(this.head, ...texts);
+    player.root.classList.toggle("own-texts", !player.sharesText);
+    player.root.classList.toggle("many", this.isMany);
     player.ticked = new Set(this.told.stops);
     this.target = null;
-    player.root.classList.toggle("tight", player.root.clientWidth < TIGHT);
+    this.tighten();
     for (const pane of player.panes) {
       pane.numbers = new LessonNumbers(player, pane);
       pane.shell.story.after(pane.numbers.node);
     }
+  }
+
+  // More than two panes stand in a grid.
+  get isMany() {
+    return this.player.panes.length > 2;
+  }
+
+  get levels() {
+    const { isBatch, sharesText } = this.player;
+    if (this.isMany) return isBatch ? MANY_BATCH_LEVELS : MANY_LEVELS;
+    return isBatch ? BATCH_LEVELS : sharesText ? SMALL_LEVELS : OWN_TEXT_LEVELS;
+  }
+
+  tighten() {
+    const { root } = this.player;
+    root.classList.toggle("tight", this.isMany || root.clientWidth < TIGHT);
   }
 
   // ---- questions
@@ -146,10 +166,10 @@ class Lesson {
   fit() {
     const { player } = this, { root } = player;
     if (!root.isConnected || !root.clientWidth || !player.panes) return;
-    root.classList.toggle("tight", root.clientWidth < TIGHT);
-    for (const [level, less] of player.isBatch ? BATCH_LEVELS : SMALL_LEVELS) {
+    this.tighten();
+    for (const [level, less] of this.levels) {
       this.level = level;
-      for (const name of ["slim", "brief", "bare"]) root.classList.toggle(name, less.split(" ").includes(name));
+      for (const name of LESS) root.classList.toggle(name, less.split(" ").includes(name));
       player.paint();
       if (this.height() <= window.innerHeight - LESSON_TOP) break;
     }
@@ -175,7 +195,7 @@ class Lesson {
   paint() {
     const { player } = this, { step } = player;
     const when = player.shownSub === "commit" ? (step ? `after step ${step}` : "after prefill") : step > 1 ? `after step ${step - 1}` : "after prefill";
-    this.place.textContent = when + (player.panes.length > 1 ? ", the same for both" : "");
+    this.place.textContent = when + (player.panes.length > 1 && player.sharesText ? `, the same for ${PANE_WORDS[player.panes.length]}` : "");
     for (const pane of player.panes) {
       pane.numbers.paint();
       pane.shell.story.title = pane.shell.story.textContent; // where there is room for one line only
@@ -187,9 +207,11 @@ class Lesson {
 class LessonNumbers {
   constructor(player, pane) {
     Object.assign(this, { player, pane });
-    const { rows } = pane.run;
-    this.lines = [this.line("input-rows", "Input rows"), this.line("kv-slots", "KV slots read"), this.line("holes", "Holes")];
-    if (player.isBatch) this.lines.push(this.line("modelled-time", player.data.time.label));
+    const { rows } = pane.run, isMany = player.panes.length > 2;
+    this.lines = [this.line("input-rows", isMany ? "Fed" : "Input rows"), this.line("holes", "Holes")];
+    if (!isMany) this.lines.splice(1, 0, this.line("kv-slots", "KV slots read"));
+    if (isMany) this.lines.push(this.line("next-all", "Next"));
+    else if (player.isBatch) this.lines.push(this.line("modelled-time", player.data.time.label));
     else for (let row = 0; row < rows; row++) this.lines.push(this.line(`next-${row}`, rows > 1 ? `Next write, row ${row}` : "Next write"));
     this.node = make("dl", { class: "l-numbers", "aria-label": "So far" }, ...this.lines.map(({ node }) => node));
   }
@@ -197,13 +219,14 @@ class LessonNumbers {
   line(key, label) {
     const value = make("b"), note = make("span", { class: "c-note" });
     const node = make("div", { "data-number": key }, make("dt", { text: label }), make("dd", {}, note, value));
+    if (key === "next-all") node.title = "Slots that are written next";
     if (!key.startsWith("next-")) node.title = counterHelp(key, this.player.data, this.pane);
     return { key, value, note, node };
   }
 
   paint() {
     for (const { key, value, note } of this.lines) {
-      const [text, more] = this.isCovered(key) ? ["?", ""] : key.startsWith("next-") ? [this.next(+key.slice(5)), ""] : this.count(key);
+      const [text, more] = this.isCovered(key) ? ["?", ""] : key === "next-all" ? [this.nextOfAll(), ""] : key.startsWith("next-") ? [this.next(+key.slice(5)), ""] : this.count(key);
       value.textContent = text;
       value.classList.toggle("q", text === "?");
       note.textContent = more;
@@ -221,6 +244,12 @@ class LessonNumbers {
   next(row) {
     const done = committedStep(this.pane.at);
     return String(done < 0 ? 0 : this.pane.run.at(done, row).next);
+  }
+
+  // Of a shared cursor one number, of few own ones all, of many the first and the last slot.
+  nextOfAll() {
+    const { rows } = this.pane.run, all = Array.from({ length: this.pane.shared ? 1 : rows }, (_, row) => Number(this.next(row)));
+    return rows > SMALL_ROWS && all.length > 1 ? `${Math.min(...all)} to ${Math.max(...all)}` : all.join(", ");
   }
 
   // Counted from the sub-step on that does the work.
