@@ -76,6 +76,7 @@ UNKNOWN_FAMILIES = {
 }
 """Families whose entries do not say all: read like others, their counts would be off by more than 1 %."""
 LARGEST = 10**9
+MOST_LAYERS = 1000
 MAX_CONFIG_BYTES = 10_000_000
 
 
@@ -103,14 +104,35 @@ def _read(path: Path) -> Config:
     path = path / "config.json" if path.is_dir() else path
     try:
         if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise ConfigError(f"{path} is too large for a model's configuration: give a config.json.")
-        config = json.loads(path.read_text(encoding="utf-8"))
+            raise ConfigError(_too_large(path))
+        content = path.read_bytes()
     except OSError as error:
         raise ConfigError(f"Cannot read {path}: {error.strerror or error}.") from error
+    return read_config(content, str(path))
+
+
+def _too_large(name: object) -> str:
+    return f"{name} is too large for a model's configuration: give a config.json."
+
+
+def read_config(content: bytes, name: str) -> Config:
+    """A configuration from the bytes of its file.
+
+    Args:
+        content: JSON in UTF-8.
+        name: what messages call the file.
+
+    Raises:
+        ConfigError: it is too large, no JSON, or no object.
+    """
+    if len(content) > MAX_CONFIG_BYTES:
+        raise ConfigError(_too_large(name))
+    try:
+        config = json.loads(content.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{path} is not JSON: give a model's config.json.") from error
+        raise ConfigError(f"{name} is not JSON: give a model's config.json.") from error
     if not isinstance(config, dict):
-        raise ConfigError(f"{path} must hold one JSON object: give a model's config.json.")
+        raise ConfigError(f"{name} must hold one JSON object: give a model's config.json.")
     return config
 
 
@@ -130,7 +152,7 @@ def _refuse_unknown_parts(config: Config) -> None:
             )
     kinds = config.get("layer_types")
     for kind in kinds if isinstance(kinds, list) else []:
-        if kind not in LAYER_KINDS:
+        if not isinstance(kind, str) or kind not in LAYER_KINDS:
             raise ConfigError(
                 f"layer_types names {shown(kind)}, and the sizes of such a layer are not known here: give another "
                 "model, or one of the presets."
@@ -144,30 +166,32 @@ def _value(config: Config, name: str) -> Any:
     return next((config[each] for each in names if config.get(each) is not None), None)
 
 
-def _count(config: Config, name: str, default: int | None = None, least: int = 1) -> int:
+def _count(config: Config, name: str, default: int | None = None, least: int = 1, most: int = LARGEST) -> int:
     value = _value(config, name)
     if value is None and default is not None:
         return default
     if value is None:
         raise ConfigError(f"The model's configuration has no {name}: give the config.json of a language model.")
-    return _whole(name, value, least)
+    return _whole(name, value, least, most)
 
 
-def _whole(name: str, value: Any, least: int) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= LARGEST:
-        raise ConfigError(f"{name} must be a whole number from {least} to {LARGEST}, not {shown(value)}.")
+def _whole(name: str, value: Any, least: int, most: int = LARGEST) -> int:
+    if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
+        raise ConfigError(f"{name} must be a whole number from {least} to {most}, not {shown(value)}.")
     return value
 
 
 def _description(config: Config) -> dict[str, Any]:
     """The model in a trace's words (`trace.model`), and what `count_config_weights` finds."""
     hidden, family = _count(config, "hidden_size"), str(config.get("model_type", ""))
-    layers = _count(config, "num_hidden_layers")
+    layers = _count(config, "num_hidden_layers", most=MOST_LAYERS)
     experts = _count(config, "num_experts", 0, least=0)
     intermediate = _count(config, "intermediate_size", 4 * hidden)
-    tied = config.get("tie_word_embeddings")
+    tied, architectures = config.get("tie_word_embeddings"), config.get("architectures")
     description = {
-        "architecture": str((config.get("architectures") or [family or "unknown"])[0]),
+        "architecture": str(
+            architectures[0] if isinstance(architectures, list) and architectures else family or "unknown"
+        ),
         "layers": layers,
         **_attention(config, hidden, family),
         "hidden": hidden,

@@ -259,7 +259,7 @@ def test_coming_back_to_the_papers_gpu_from_another_model_brings_its_model():
     page.selectbox(key="numbers_hardware").set_value("paper").run()
     assert not page.exception
     assert page.selectbox(key="numbers_model").value == "opt-6.7b"
-    assert page.selectbox(key="numbers_model").options == ["OPT-6.7B"]
+    assert page.selectbox(key="numbers_model").options == ["OPT-6.7B", "Own config…"]
     assert "hardware" not in page.query_params
     page.selectbox(key="numbers_hardware").set_value("l4").run()
     assert page.selectbox(key="numbers_model").value == "opt-6.7b"

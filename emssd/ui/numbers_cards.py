@@ -98,7 +98,7 @@ def _speed_ups(settings: Settings, found: Curves, points: dict[str, dict[int, fl
                 f'<span><i class="n-line"></i><i class="n-line dashed"></i>{html.escape(model)}</span></p>'
             )
             sentence = below(found.slower, max(BATCHES))
-            plot(numbers_charts.speed_ups(lines, points, apply, BATCHES, sentence, dark), "speed-up")
+            plot(numbers_charts.speed_ups(lines, points, apply, BATCHES, sentence, dark), "speed-up", settings)
         return st.container(key="numbers_answers")
 
 
@@ -123,7 +123,7 @@ def _slots(settings: Settings, parts: dict[str, StepParts], dark: bool) -> None:
     amounts = {name: part.slots for name, part in parts.items()}
     ends = {name: f"{part.attention_ms:.3g} ms" for name, part in parts.items()}
     unit = "Thousand KV slots per step and layer"
-    plot(numbers_charts.kinds(amounts, SLOT_WORDS, ends, unit, 1000, dark=dark), "slots")
+    plot(numbers_charts.kinds(amounts, SLOT_WORDS, ends, unit, 1000, dark=dark), "slots", settings)
     st.html(f'<p class="note">{TABLE_NOTE}</p>')
     with st.container(horizontal=True, vertical_alignment="center", key="numbers_table_note"):
         with st.popover("Why they may differ", type="tertiary", key="numbers_why"):
@@ -140,7 +140,7 @@ def _rows(settings: Settings, parts: dict[str, StepParts], dark: bool) -> None:
     head(f"What the dense layers are fed, batch {settings.batch}", note)
     amounts = {name: part.rows for name, part in parts.items()}
     ends = {name: f"{part.step_ms:.3g} ms a step" for name, part in parts.items()}
-    plot(numbers_charts.kinds(amounts, ROW_WORDS, ends, "Rows per step", room=1.4, dark=dark), "rows")
+    plot(numbers_charts.kinds(amounts, ROW_WORDS, ends, "Rows per step", room=1.4, dark=dark), "rows", settings)
 
 
 def _roofline(settings: Settings, parts: dict[str, StepParts], dark: bool) -> None:
@@ -157,7 +157,7 @@ def _roofline(settings: Settings, parts: dict[str, StepParts], dark: bool) -> No
         label = f"dense, {title}: {fed:.0f} {'row' if round(fed) == 1 else 'rows'}"
         works.append(Work(label, name, dense_intensity(settings, fed)))
     works.sort(key=lambda work: work.intensity)
-    plot(roofline(works, machine.flops(dtype_of(machine)), machine.bandwidth, dark), "roofline")
+    plot(roofline(works, machine.flops(dtype_of(machine)), machine.bandwidth, dark), "roofline", settings)
     times = {name: (parts[name].attention_ms, parts[name].step_ms) for name in MAIN[::-1]}
     st.html(f'<p class="note">{html.escape(attention_words(times))}</p>')
 

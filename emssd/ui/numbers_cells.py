@@ -12,6 +12,7 @@ from emssd.ui.frame import explore_page
 from emssd.ui.library import TraceSet
 from emssd.ui.notices import warn
 from emssd.ui.numbers_model import EVERY
+from emssd.ui.numbers_own import is_own
 from emssd.ui.numbers_settings import Settings
 from emssd.ui.numbers_words import model_title
 
@@ -37,7 +38,8 @@ def simulated_set(settings: Settings) -> TraceSet:
         ConfigError: the model is too small for it.
     """
     acceptance, rows = small(settings)
-    traces = simulate(acceptance, rows, EVERY, SEED, model_name=settings.model)
+    name = model_title(settings.model) if is_own(settings.model) else settings.model
+    traces = simulate(acceptance, rows, EVERY, SEED, settings.shape, name)
     note = (
         f"Simulated, not decoded: {rows} invented rows with the drafts and prompts set on the page Numbers. "
         f"Prompts are shortened to {acceptance.prompt_mean:.0f} tokens on average and outputs to {OUTPUT}, so that "

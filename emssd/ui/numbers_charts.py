@@ -5,6 +5,7 @@ Colour is never the only channel: methods differ in dash and symbol, kinds of wa
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -69,6 +70,24 @@ def figure(data: Sequence[Any], height: int, **layout: Any) -> go.Figure:
             "yaxis": {**axes, **layout.get("yaxis", {})},
         },
     )
+
+
+CAPTION = 20
+"""Pixels of a line below a chart."""
+
+
+def captioned(chart: Chart, words: str, dark: bool = False) -> Chart:
+    """The chart with a line of words below it, so that they are in a saved picture, too."""
+    layout = chart.figure.layout
+    chart.figure.update_layout(
+        height=layout.height + CAPTION,
+        margin={"b": (layout.margin.b or 0) + CAPTION},
+        title={"text": f'<span style="font-weight:400">{html.escape(words)}</span>'}
+        | {"font": {"size": 12, "color": colour("muted", dark)}}
+        | {"x": 1, "xref": "container", "xanchor": "right", "y": 0, "yref": "container", "yanchor": "bottom"}
+        | {"pad": {"r": 8, "b": 4}},
+    )
+    return Chart(chart.figure, f"{chart.alt} Of {words}.")
 
 
 def speed_ups(

@@ -10,6 +10,8 @@ import streamlit as st
 
 from emssd.expected_speeds import LONGEST_DRAFT
 from emssd.machines import PAPER, THIS_MACHINE, machines
+from emssd.ui.numbers_own import is_own
+from emssd.ui.numbers_own_controls import ASK, asks, known_own, own_machine_popover, own_model_popover
 from emssd.ui.numbers_settings import (
     BATCHES,
     FREE_ROW,
@@ -25,9 +27,10 @@ from emssd.ui.numbers_settings import (
     least_cost,
     machine_of,
     models_for,
+    shape_of,
     start_costs,
 )
-from emssd.ui.numbers_words import figures, model_title
+from emssd.ui.numbers_words import figures, model_title, room_words, sizes
 
 PREFIX = "numbers_"
 KERNEL_NOTES = {
@@ -38,8 +41,12 @@ SPREAD_NOTE = "Equal prompts: input padding dominates. Spread prompts: prompt pa
 DRAFTS_NOTE = "Found: by a row in a step. Accepted: of drafts behind accepted ones."
 FITTED_NOTE = "Fitted to the paper’s table; no GPU is named there."
 ONE_MODEL_NOTE = "Other models: choose other hardware."
+OWN_CONFIG, OWN_MACHINE = "Own config…", "Own machine…"
+FIRST_OTHER = "a100-80gb"
+"""The machine that takes the place of the paper's GPU where a model of one's own is given."""
 DATA_SHEET_NOTE = "From the data sheet; kernel starts and the loop’s own work are assumed."
 MEASURED_NOTE = "From rates measured here with large products; real layers are slower."
+OWN_NOTE = "From the machine’s rates; nothing was measured with this model."
 COST_LABELS = {
     "fixed": ("Weights and launch", "ms"),
     "row": ("Per row fed", "ms"),
@@ -70,10 +77,17 @@ def get() -> Settings:
 
 
 def _derive() -> None:
-    """Another machine or model brings its own costs; drafts and prompts stay."""
+    """Another machine or model brings its own costs; drafts and prompts stay. Asking for one's own changes nothing."""
+    state = st.session_state
+    for name in ("hardware", "model"):
+        if state[_key(name)] == ASK:
+            asks(name)
+            state[_key(name)] = getattr(state["numbers"], name)
+            return
     now = get()
     known = models_for(now.hardware)
-    now = replace(now, model=now.model if now.model in known else known[0])
+    kept = now.model in known or (now.hardware != PAPER and is_own(now.model))
+    now = replace(now, model=now.model if kept else known[0])
     st.session_state[_key("model")] = now.model
     for name, value in asdict(start_costs(now.hardware, now.model, now.labels)).items():
         st.session_state[_key(name)] = value
@@ -106,6 +120,8 @@ def controls(save: Callable[[Settings], None]) -> Settings:
     _slider("mean", "Mean length", 1, LONGEST_PROMPT, 1, "tokens")
     _slider("spread", "Spread (sd)", 0, WIDEST_SPREAD, 1, "tokens")
     _note(SPREAD_NOTE)
+    if words := room_words(get()):
+        _note(words)
     if hardware == PAPER:
         _heading("Paper’s ablation rows")
         _segments("Paper’s ablation rows", "labels", LABELS)
@@ -117,20 +133,37 @@ def controls(save: Callable[[Settings], None]) -> Settings:
     return settings
 
 
+def _take(name: str, text: str) -> None:
+    """Choose a model or machine of one's own; the paper's GPU gives way to one that has costs for every model."""
+    st.session_state[_key(name)] = text
+    if name == "model" and st.session_state[_key("hardware")] == PAPER:
+        st.session_state[_key("hardware")] = FIRST_OTHER
+    _derive()
+
+
 def _machine() -> tuple[str, str]:
     def title(name: str) -> str:
-        return machines()[name].title
+        return OWN_MACHINE if name == ASK else machine_of(name, "hidden").title
 
+    def model_words(name: str) -> str:
+        return OWN_CONFIG if name == ASK else model_title(name)
+
+    named = [*machines(), *known_own("hardware"), ASK]
     hardware = st.selectbox(
-        "Hardware", list(machines()), 0, title, _key("hardware"), on_change=_derive, label_visibility="collapsed"
+        "Hardware", named, 0, title, _key("hardware"), on_change=_derive, label_visibility="collapsed"
     )
+    own_machine_popover(_take)
+    models = [*models_for(hardware), *(known_own("model") if hardware != PAPER else ()), ASK]
     model = st.selectbox(
-        "Model", models_for(hardware), 0, model_title, _key("model"), on_change=_derive, label_visibility="collapsed"
+        "Model", models, 0, model_words, _key("model"), on_change=_derive, label_visibility="collapsed"
     )
+    own_model_popover(_take)
     if hardware == PAPER:
         _note(ONE_MODEL_NOTE)
     machine = machine_of(hardware, get().labels)
     _note(f"{figures(machine)}, {model_title(model)} {dtype_of(machine)}")
+    if is_own(model):
+        _note(sizes(shape_of(model)))
     _note(machine.source, "source")
     return hardware, model
 
@@ -144,7 +177,8 @@ def _costs(hardware: str, model: str) -> None:
     if hardware == PAPER:
         _note(FITTED_NOTE)
     else:
-        _note(MEASURED_NOTE if hardware == THIS_MACHINE else DATA_SHEET_NOTE)
+        measured = MEASURED_NOTE if hardware == THIS_MACHINE else DATA_SHEET_NOTE
+        _note(OWN_NOTE if is_own(hardware) else measured)
 
 
 def _slider(name: str, label: str, low: float, high: float, step: float, unit: str) -> None:

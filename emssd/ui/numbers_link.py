@@ -7,10 +7,12 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
+from emssd.errors import ConfigError
 from emssd.expected_speeds import LONGEST_DRAFT
 from emssd.machines import PAPER, machines
 from emssd.model_presets import MODELS
 from emssd.ui.link import quoted
+from emssd.ui.numbers_own import is_own, own_machine, own_model
 from emssd.ui.numbers_settings import (
     BATCHES,
     KERNELS,
@@ -24,8 +26,10 @@ from emssd.ui.numbers_settings import (
     least_cost,
     models_for,
 )
+from emssd.ui.token_text import visible
 
 CHOICES: dict[str, Collection[str]] = {"model": MODELS, "kernel": KERNELS, "labels": LABELS}
+OWN_READERS: dict[str, Callable[[str], object]] = {"model": own_model, "hardware": own_machine}
 WHOLE = {"length": (1, LONGEST_DRAFT), "mean": (1, LONGEST_PROMPT), "spread": (0, WIDEST_SPREAD)}
 LONGEST = 24
 
@@ -58,7 +62,7 @@ def read_link(query: Mapping[str, str]) -> tuple[Settings, list[str]]:
     start = default_settings()
     choices = {"hardware": machines(), **CHOICES}
     chosen = {name: _choice(query, name, known, getattr(start, name), notices) for name, known in choices.items()}
-    if chosen["model"] not in models_for(chosen["hardware"]):
+    if chosen["hardware"] == PAPER and chosen["model"] not in models_for(PAPER):
         chosen["model"] = _other_model(chosen["model"], notices)
     start = replace(default_settings(chosen["hardware"], chosen["model"], chosen["labels"]), kernel=chosen["kernel"])
     costs = {
@@ -80,15 +84,29 @@ def _choice(query: Mapping[str, str], name: str, known: Collection[str], default
     value = query.get(name)
     if value is None or value in known:
         return value or default
+    if name in OWN_READERS and is_own(value):
+        return _own(name, value, default, notices)
     notices.append(f"The address asks for {name} {quoted(value)}, which does not exist: {default} is shown.")
     return default
+
+
+def _own(name: str, text: str, default: str, notices: list[str]) -> str:
+    """A model or machine of one's own, which the address carries whole."""
+    try:
+        OWN_READERS[name](text)
+    except ConfigError as error:
+        reason = visible(str(error)).rstrip(".")
+        notices.append(f"The address asks for {name} of one’s own that cannot be: {reason}. {default} is shown.")
+        return default
+    return text
 
 
 def _other_model(model: str, notices: list[str]) -> str:
     """The paper's model, for another one on the paper's GPU."""
     (shown,) = models_for(PAPER)
+    named = quoted(own_model(model).title if is_own(model) else model)
     notices.append(
-        f"The address asks for model {quoted(model)}, but costs of the paper’s GPU are known for {shown} only: name "
+        f"The address asks for model {named}, but costs of the paper’s GPU are known for {shown} only: name "
         "other hardware, too."
     )
     return shown

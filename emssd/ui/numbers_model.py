@@ -10,7 +10,6 @@ from emssd.acceptance import Acceptance
 from emssd.expectation import ExpectedRun, expected_runs
 from emssd.expected_speeds import Ranges, best_lengths, runs_of, slower_ranges
 from emssd.hardware import dtype_bytes
-from emssd.model_presets import MODELS
 from emssd.paper import LABELS as FITTED
 from emssd.paper import PUBLISHED
 from emssd.ui.numbers_settings import Settings, dtype_of
@@ -152,7 +151,7 @@ def dense_intensity(settings: Settings, rows: float) -> float:
 
 def attention_intensity(settings: Settings, method: str) -> float:
     """FLOPs of attention per byte of keys and values read: each query's own read, or one read of a row's slots."""
-    shape, size = MODELS[settings.model], dtype_bytes(dtype_of(settings.machine))
+    shape, size = settings.shape, dtype_bytes(dtype_of(settings.machine))
     single = 2 * shape.heads / (shape.kv_heads * size)
     if settings.kernel == "per_token":
         return single

@@ -10,8 +10,10 @@ from emssd.cost_model import CostModel
 from emssd.hardware import Hardware
 from emssd.machines import PAPER, machines
 from emssd.model_presets import MODELS
+from emssd.model_shape import ModelShape
 from emssd.paper import LABELS as FITTED
 from emssd.paper import PaperFit, paper_machine, shipped_fits
+from emssd.ui.numbers_own import is_own, own_machine, own_model
 
 KERNELS = {"per_token": "Paper’s kernel", "varlen": "Varlen"}
 LABELS = {"hidden": "Hide", "printed": "As printed", "swapped": "Swapped"}
@@ -45,7 +47,7 @@ class Settings:
     """One state of the page.
 
     Args:
-        hardware, model: names from `machines()` and `MODELS`.
+        hardware, model: names from `machines()` and `MODELS`, or texts of one's own (`numbers_own`).
         kernel: one of `KERNELS`.
         costs: of a step.
         hit: percent of steps in which a row finds a draft.
@@ -80,14 +82,29 @@ class Settings:
 
     @property
     def acceptance(self) -> Acceptance:
-        """How rows behave; what no slider sets is as in the fit."""
-        return fitted_acceptance(self.labels).with_settings(
+        """How rows behave; what no slider sets is as in the fit. Prompts end where the model's positions do."""
+        fitted = fitted_acceptance(self.labels)
+        room = self.prompt_room
+        return fitted.with_settings(
+            prompt_max=fitted.prompt_max if room is None else min(room, fitted.prompt_max),
             hit_rate=self.hit / 100,
             token_rate=self.token / 100,
             num_draft_tokens=self.length,
             prompt_mean=float(self.mean),
             prompt_sd=float(self.spread),
         )
+
+    @property
+    def shape(self) -> ModelShape:
+        """The model's sizes."""
+        return shape_of(self.model)
+
+    @property
+    def prompt_room(self) -> int | None:
+        """Tokens of the longest prompt that leaves the model positions for the output; None where all are known to."""
+        fitted, positions = fitted_acceptance(self.labels), self.shape.positions
+        room = positions - (fitted.output_tokens - 1)
+        return room if positions and room < fitted.prompt_max else None
 
     @property
     def cost_model(self) -> CostModel:
@@ -106,7 +123,14 @@ class Settings:
 
 def machine_of(hardware: str, labels: str) -> Hardware:
     """A machine by name; what is known of the paper's depends on how its ablation rows are named."""
+    if is_own(hardware):
+        return own_machine(hardware)
     return paper_machine(_fitted_labels(labels)) if hardware == PAPER else machines()[hardware]
+
+
+def shape_of(model: str) -> ModelShape:
+    """Sizes of a preset or of a model of one's own."""
+    return own_model(model).shape if is_own(model) else MODELS[model]
 
 
 def models_for(hardware: str) -> list[str]:
@@ -127,7 +151,7 @@ def attainable(intensity: float, peak: float, bandwidth: float) -> float:
 def base_model(hardware: str, model: str, labels: str) -> CostModel:
     """Costs before any slider is moved: the paper's fit, or what follows from the data sheet."""
     machine = machine_of(hardware, labels)
-    return CostModel.for_hardware(machine, MODELS[model], dtype_of(machine))
+    return CostModel.for_hardware(machine, shape_of(model), dtype_of(machine))
 
 
 def fitted_acceptance(labels: str) -> Acceptance:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 
 from emssd.config import METHOD_TITLES
+from emssd.counters_csv import spreadsheet_text
 from emssd.simulation_report import range_words
 from emssd.ui.numbers_measured import BenchFile
 from emssd.ui.numbers_model import (
@@ -21,7 +22,15 @@ from emssd.ui.numbers_model import (
     paper_points,
     step_parts,
 )
+from emssd.ui.numbers_own import is_own
 from emssd.ui.numbers_settings import BATCHES, Settings, attainable, dtype_of
+from emssd.ui.numbers_words import model_title
+
+OWN_TITLES: dict[str, Callable[[Settings], str]] = {
+    "model": lambda settings: model_title(settings.model),
+    "hardware": lambda settings: settings.machine.title,
+}
+"""Setting -> the name of one's own."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +59,11 @@ def _settings(settings: Settings) -> Iterable[Line]:
     units = {"fixed": "ms", "row": "ms per row", "slot": "µs per slot", "hit": "%", "token": "%"}
     units |= {"length": "tokens", "mean": "tokens", "spread": "tokens", "batch": "rows"}
     for name, value in values.items():
-        yield Line("setting", "", "", name, units.get(name, ""), value)
+        if name in OWN_TITLES and is_own(value):
+            yield Line("setting", "", "", name, "", spreadsheet_text(OWN_TITLES[name](settings)))
+            yield Line("setting", "", "", f"{name} in links", "", value)
+        else:
+            yield Line("setting", "", "", name, units.get(name, ""), value)
 
 
 def _speed_ups(found: Curves, points: Mapping[str, Mapping[int, float]]) -> Iterable[Line]:

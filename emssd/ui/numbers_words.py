@@ -8,8 +8,9 @@ from emssd.acceptance import MAX_BATCH
 from emssd.config import METHOD_TITLES
 from emssd.expected_speeds import LONGEST_DRAFT, Ranges
 from emssd.hardware import Hardware, memory_needed
-from emssd.model_presets import MODELS
+from emssd.model_shape import ModelShape
 from emssd.simulation_report import range_words, slower_words
+from emssd.ui.numbers_own import is_own, own_model
 from emssd.ui.numbers_settings import KERNELS, Settings, dtype_of
 
 TABLE_NOTE = "The paper’s Table 2 orders the two middle rows the other way from its own caption. Shown here: our model."
@@ -28,9 +29,30 @@ UPPER = {"opt": "OPT", "llama": "Llama", "qwen3": "Qwen3", "smollm2": "SmolLM2"}
 
 
 def model_title(name: str) -> str:
-    """ "opt-6.7b" as people write it: "OPT-6.7B"."""
+    """ "opt-6.7b" as people write it: "OPT-6.7B"; of a model of one's own its name."""
+    if is_own(name):
+        return own_model(name).title
     family, _, size = name.partition("-")
     return f"{UPPER.get(family, family)}-{size.upper()}"
+
+
+def sizes(shape: ModelShape) -> str:
+    """A model's sizes in one line: "7.25 B parameters, 32 layers, 8 of 32 heads cached, window 4,096 in 16 layers"."""
+    unit, words = (1e9, "B") if shape.parameters >= 1e9 else (1e6, "M")
+    said = [f"{shape.parameters / unit:.3g} {words} parameters", f"{shape.layers} layers"]
+    said.append(
+        "keys and values compressed" if shape.latent_width else f"{shape.kv_heads} of {shape.heads} heads cached"
+    )
+    if shape.experts:
+        said.append(f"{shape.experts_per_token} of {shape.experts} experts")
+    windows = [window for window in shape.windows if window is not None]
+    return ", ".join([*said, *([f"window {windows[0]:,} in {len(windows)} layers"] if windows else [])])
+
+
+def room_words(settings: Settings) -> str:
+    """A sentence where prompts are cut at the model's positions; "" where they are not."""
+    room = settings.prompt_room
+    return "" if room is None else f"Cut at {room:,} tokens: the model has {settings.shape.positions:,} positions."
 
 
 def figures(machine: Hardware) -> str:
@@ -150,7 +172,7 @@ def attention_words(times: Mapping[str, tuple[float, float]]) -> str:
 def memory_words(settings: Settings) -> str:
     """A sentence where weights and the padded cache of the batch do not fit into the machine's memory."""
     machine, slots = settings.machine, settings.acceptance.cache_slots(settings.batch, padded=True)
-    needed = memory_needed(MODELS[settings.model], dtype_of(machine), slots)
+    needed = memory_needed(settings.shape, dtype_of(machine), slots)
     if machine.memory_bytes is None or needed <= machine.memory_bytes:
         return ""
     return (
