@@ -23,7 +23,7 @@ from emssd.ui.html_export import notebook_html, row_titles, side_by_side, standa
 from emssd.ui.player_assets import UI_ASSETS, script, styles
 from emssd.ui.player_data import MAX_STEPS, Pane, measured, player_data
 from emssd.ui.token_text import visible
-from tests.browser import Witness, watched_page
+from tests.browser import Witness, pass_time, watched_page
 from tests.recorded import HOSTILE, RECORDED, hostile_trace, recorded, scripted_run
 
 TAGS = ["html", "head", "meta", "meta", "meta", "title", "link", "style", "body", "header", "h1", "p", "div",
@@ -327,7 +327,7 @@ def test_a_file_plays_offline(browser, tmp_path, scheme):
         assert (player.get_attribute("data-step"), player.get_attribute("data-substep")) != before
         player.press("End")
         assert player.get_attribute("data-step") == str(len(traces["vanilla"].steps) - 1)
-        page.wait_for_timeout(600)  # the address is written when the reader rests
+        pass_time(page, 600)  # the address is written when the reader rests
         drawn = page.locator(".pane canvas").first.evaluate(
             "node => new Set(node.getContext('2d').getImageData(0, 0, node.width, node.height).data).size"
         )
@@ -358,7 +358,7 @@ def test_the_address_says_where_to_open(browser, tmp_path, query, place):
         assert (player.get_attribute("data-step"), player.get_attribute("data-substep")) == place
         player.focus()
         player.press("Home")
-        page.wait_for_timeout(600)
+        pass_time(page, 600)
         if page.url != path.as_uri() + query:  # where the browser lets a file change its address
             assert "step=0" in page.url
         assert witness.words == []
@@ -378,7 +378,7 @@ def test_hostile_texts_do_nothing_in_a_browser(browser, tmp_path):
             for _ in range(30):
                 player.press("ArrowRight")
             page.locator(".pane canvas").first.hover()
-            page.wait_for_timeout(300)
+            pass_time(page, 300)
             assert page.evaluate("window.hit") is None
             assert page.locator("img, .player script, .player b > b").count() == 0
             assert page.locator("header *").count() == 2
@@ -395,7 +395,7 @@ def test_the_policy_stops_a_script_that_was_added(browser, tmp_path):
     path.write_text(text.replace("</body>", added), encoding="utf-8")
     with opened(browser, path) as (page, witness):
         ready(page)
-        page.wait_for_timeout(300)
+        pass_time(page, 300)
         assert page.evaluate("window.hit") is None
         assert any("Content Security Policy" in complaint for complaint in witness.complaints)
 
@@ -410,6 +410,6 @@ def test_the_frame_of_a_notebook_plays(browser, tmp_path):
         player = page.frame_locator("iframe").get_by_test_id("player")
         player.focus()
         player.press("End")
-        page.wait_for_timeout(600)
+        pass_time(page, 600)
         assert player.get_attribute("data-step") == str(len(scripted_run("vanilla").steps) - 1)
         assert witness.words == []

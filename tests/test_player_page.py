@@ -11,7 +11,7 @@ import pytest
 from emssd.ui.html_export import standalone_html
 from emssd.ui.library import load_preset
 from emssd.ui.player_data import Pane, Start, player_data
-from tests.browser import watched_page
+from tests.browser import SECONDS, open_table, pass_time, watched_page
 
 ADDRESS = "http://player.test/"
 PANES = ("pane-left", "pane-right")
@@ -58,11 +58,17 @@ def pane_steps(page) -> list[int]:
 
 def wait_until(page, condition: str) -> None:
     """Asks again and again: the page's own policy forbids what `wait_for_function` does."""
-    for _ in range(400):
+    for _ in range(20 * SECONDS):
         if page.evaluate(condition):
             return
         page.wait_for_timeout(50)
     raise AssertionError(f"{condition} did not come true; the player is at {place(page)}")
+
+
+def widen(page, width: int) -> None:
+    """Another window, and the player painted in it."""
+    page.set_viewport_size({"width": width, "height": 900})
+    wait_until(page, "player.transport.markedWidth === player.transport.track.clientWidth")
 
 
 def press(page, *keys: str) -> tuple[int, str]:
@@ -158,8 +164,13 @@ def test_the_worked_example_s_numbers(opened):
 
 
 PLACES = """() => { window.places = []; const root = document.querySelector(".player");
-  new MutationObserver(() => places.push([+root.dataset.step, root.dataset.substep, performance.now()]))
-    .observe(root, { attributes: true, attributeFilter: ["data-step", "data-substep"] }); }"""
+  const place = () => [+root.dataset.step, root.dataset.substep];
+  let before = place().join();
+  const note = () => {
+    if (place().join() !== before) places.push([...place(), performance.now()]);
+    before = place().join();
+  };
+  new MutationObserver(note).observe(root, { attributes: true, attributeFilter: ["data-step", "data-substep"] }); }"""
 
 
 def test_a_speed_up_is_of_the_tokens_that_are_committed(opened):
@@ -186,12 +197,13 @@ def test_play_has_one_clock_however_often_it_is_pressed(opened):
     gaps = [after[2] - before[2] for before, after in pairwise(walked)]
     assert min(gaps) > 150  # a tick is 225 ms
     assert page.get_by_role("button", name="Play again").is_visible()
+    page.evaluate("places.length = 0")
     press(page, " ")
-    assert place(page)[0] == 0
-    wait_until(page, "player.step === 2")
+    wait_until(page, "player.step >= 2")
     press(page, " ")
     stopped = place(page)
-    page.wait_for_timeout(600)
+    assert [step for step, *_ in page.evaluate("places")] == list(range(stopped[0] + 1))
+    pass_time(page, 600)
     assert place(page) == stopped
 
 
@@ -233,7 +245,7 @@ def test_play_pauses_when_the_page_is_hidden(opened):
     page.evaluate(hide)
     assert not page.evaluate("player.playing")
     before = place(page)
-    page.wait_for_timeout(1200)
+    pass_time(page, 1200)  # a tick takes 900 ms
     assert place(page) == before
 
 
@@ -245,7 +257,7 @@ def test_a_click_pins_escape_unpins_and_both_panes_light_up(opened):
     page.mouse.move(5, 5)
     page.mouse.move(*centre(page, 0, {"kind": "query", "row": 1, "index": 1}))
     wait_until(page, "player.hover?.kind === 'query'")
-    page.wait_for_timeout(100)
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     lit = page.evaluate("player.panes.map(pane => [[...pane.focus.queries], Object.fromEntries(pane.focus.cells)])")
     assert [queries for queries, _ in lit] == [["1.1"], ["1.1"]]
     left, right = (list(cells.values()) for _, cells in lit)
@@ -318,7 +330,7 @@ def test_a_prediction_that_is_no_number_is_answered_and_digits_choose_panes_agai
     press(page, "p")
     card = page.get_by_label("Predict before you see")
     card.get_by_role("button", name="Check").click()
-    page.wait_for_timeout(200)
+    pass_time(page, 400)  # the reader rests after 300 ms
     assert "Type a whole number, or skip." in card.inner_text()
     card.get_by_role("button", name="Skip").click()
     card.get_by_role("button", name="Next question").click()
@@ -404,13 +416,13 @@ def test_loading_again_and_again_leaves_nothing_behind(opened):
     assert (after, playing, timer) == (before, False, None)
     page.evaluate(PLACES)
     press(page, "ArrowRight")
-    page.wait_for_timeout(50)
+    pass_time(page, 50)
     assert len(page.evaluate("places")) == 1
 
 
 def test_the_step_is_a_table_too(opened):
     page = opened(preset_data(step=2, sub="attend"))
-    page.get_by_text("This step as a table").click()
+    open_table(page)
     lines = page.locator(".step-table tbody tr")
     assert lines.count() == 4
     first = lines.nth(0).locator("th, td").all_inner_texts()
@@ -480,8 +492,7 @@ def test_outputs_that_differ_are_said_and_found(opened):
 @pytest.mark.parametrize("width", [700, 1024, 1280, 1440])
 def test_marks_on_the_track_never_lie_on_each_other(opened, width):
     page = opened(preset_data("slow-row", "greedy", "vanilla"))
-    page.set_viewport_size({"width": width, "height": 900})
-    page.wait_for_timeout(200)
+    widen(page, width)
     boxes = [mark.bounding_box() for mark in page.locator(".mark-group").all()]
     assert len(boxes) > 2
     assert all(one["x"] + one["width"] <= two["x"] + 1 for one, two in pairwise(boxes))
@@ -513,8 +524,7 @@ def test_a_player_built_anew_on_the_same_page_goes_on_where_the_reader_was(opene
 def test_nothing_scrolls_sideways(opened):
     page = opened(preset_data("copy-rich"))
     for width in (1024, 1280, 1440, 1920, 2560):
-        page.set_viewport_size({"width": width, "height": 900})
-        page.wait_for_timeout(200)
+        widen(page, width)
         parts = "[document.documentElement, ...document.querySelectorAll('.pane')]"
         assert max(page.evaluate(f"{parts}.map(node => node.scrollWidth - node.clientWidth)")) <= 0, width
         assert page.evaluate("player.root.clientWidth") <= 1920

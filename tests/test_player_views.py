@@ -138,29 +138,32 @@ def test_motion_leaves_nothing_behind(name, request):
         page.evaluate("player.go(1, 'verify')")
         page.wait_for_function("() => !player.links.running.size")
         before = page.evaluate(blank)
-        page.evaluate("player.go(1, 'commit')")
-        assert page.evaluate("player.links.running.size") == 2
+        assert page.evaluate("player.go(1, 'commit'), player.links.running.size") == 2
         page.wait_for_function("() => !player.links.running.size && !player.links.frame")
         assert page.evaluate(blank) == before
-        page.evaluate("player.scrub(2, 'verify', false)")
-        assert page.evaluate("player.links.running.size") == 0, "scrubbing is without motion"
+        assert page.evaluate("player.scrub(2, 'verify', false), player.links.running.size") == 0, (
+            "scrubbing is without motion"
+        )
     finally:
         page.emulate_media(reduced_motion="reduce")
-    page.evaluate("player.go(2, 'commit')")
-    assert page.evaluate("player.links.running.size") == 0, "the reader asked for no motion"
+    assert page.evaluate("player.go(2, 'commit'), player.links.running.size") == 0, "the reader asked for no motion"
+
+
+def widen(page, width: int) -> None:
+    """Another window, and the player painted in it."""
+    page.set_viewport_size({"width": width, "height": 1100})
+    page.wait_for_function("() => player.transport.markedWidth === player.transport.track.clientWidth")
 
 
 @pytest.mark.parametrize("width", [1024, 1280, 1440, 2560])
 @pytest.mark.parametrize("name", ["small", "batch"])
 def test_sections_stay_where_they_are_and_inside_the_pane(name, width, request):
     page = request.getfixturevalue(name)
-    page.set_viewport_size({"width": width, "height": 1100})
-    page.wait_for_timeout(100)
+    widen(page, width)
     try:
         layouts = page.evaluate(LAYOUT, places(page))
     finally:
-        page.set_viewport_size({"width": 1440, "height": 1100})
-        page.wait_for_timeout(100)
+        widen(page, 1440)
     left, right = layouts[0]
     assert [(part["top"], part["height"]) for part in left] == [(part["top"], part["height"]) for part in right]
     assert all(layout == layouts[0] for layout in layouts)
