@@ -33,7 +33,9 @@ LESSONS = [
     "ems_batch",
     "ems_cases",
     "price_points",
+    "price_curves",
     "ablation_regimes",
+    "run_metrics",
     *[f"check_{number:02d}" for number in range(1, 11)],
 ]
 # A file imports only files above it. The app's files come last and may import each other without a circle.

@@ -6,13 +6,15 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from emssd.ui import try_padding
+from emssd.ui import try_metrics, try_padding, try_worth
 
 Result = Callable[[str], None]
 """Draws what the controls lead to beside the text; gets the key of the screen."""
 
 EXPERIMENTS: dict[str, Callable[[], Result]] = {
     "padding": try_padding.controls,
+    "worth": try_worth.controls,
+    "metrics": try_metrics.controls,
 }
 """By the name in a lesson's `try:` line: draws the controls and gives their result."""
 
