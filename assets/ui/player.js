@@ -1,4 +1,4 @@
-// The player: one state (step, sub-step, pin) for both panes, kept by clock, keyboard, play and address.
+// The player: one state (step, sub-step, pin) for all panes, kept by clock, keyboard, play and address.
 
 const TICK_MS = 900, REST_MS = 300;
 const SMALL_ROWS = 3, SMALL_SLOTS = 40, NARROW = 1080;
@@ -79,6 +79,7 @@ class Player {
     this.slots = Math.max(...this.panes.map((pane) => pane.run.slots));
     this.steps = Math.max(...this.panes.map((pane) => pane.steps.length));
     this.timeline = timelineOf(this.panes);
+    this.sharesText = shareText(this.panes);
     this.isBatch = data.rows.length > SMALL_ROWS || this.slots > SMALL_SLOTS;
     this.phases = phasesOf(this.panes, data.palette);
     if (this.playSubs === null || !kept) this.playSubs = this.steps - 1 <= FEW_STEPS;
@@ -304,7 +305,7 @@ class Player {
 
   press(pane, item) {
     if (item?.kind === "text") {
-      const slot = slotOfPosition(pane, item.row, item.n);
+      const slot = slotOfText(pane, item.row, item.n);
       item = slot < 0 ? null : { kind: "cell", row: item.row, slot };
     }
     if (!item) return;
@@ -427,9 +428,10 @@ class Player {
     this.paint();
   }
 
+  // One pane, and with every further call the next one; or all.
   showPanes(count) {
     if (count === 2) this.single = null;
-    else if (this.panes.length > 1) this.single = this.single === 0 ? 1 : 0;
+    else if (this.panes.length > 1) this.single = this.single === null ? 0 : (this.single + 1) % this.panes.length;
     this.paint();
   }
 

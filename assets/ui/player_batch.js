@@ -1,35 +1,37 @@
 // The batch view, for everything larger: verdicts and text by row, the input to scale, all slots, slots around the cursors.
 
 const BATCH = {
-  label: 112, titles: 104, line: 19, verdict: 15, verdictHeight: 15, textGap: 15, leastText: 170, strip: 9, stripHeight: 14, below: 46,
+  label: 112, number: 22, narrow: 340, labelGap: 8, leastTitle: 30, line: 19, verdict: 15, verdictHeight: 15, textGap: 15, leastText: 170, strip: 9, stripHeight: 14, below: 46,
   mapLine: 12, mapBar: 10, mapTop: 15, near: 13.5, nearLine: 15, after: 8, flag: 32, leastSlots: 12, mostSlots: 64, mostCell: 44, mostHeight: 40, endRoom: 52,
 };
 
-// Sizes that both panes share.
+// Sizes that all panes share. A narrow pane has room for the rows' numbers, not for their titles.
 function batchShape(player, width) {
-  const runs = player.panes.map(({ run }) => run), room = width - BATCH.label;
+  const label = width < BATCH.narrow ? BATCH.number : BATCH.label;
+  const runs = player.panes.map(({ run }) => run), room = width - label;
   const fed = Math.max(...runs.map((run) => mostFed(run).row)), total = Math.max(...runs.map((run) => mostFed(run).total));
   const verdict = Math.max(4, Math.min(BATCH.verdict, Math.floor((room - BATCH.leastText) / fed)));
   const near = room - BATCH.flag - 6, count = Math.min(BATCH.mostSlots, Math.max(BATCH.leastSlots, Math.floor(near / BATCH.near + 0.01)));
   const pitch = Math.min(BATCH.mostCell, near / count), nearHeight = pitch < 22 ? BATCH.nearLine - 1 : Math.min(BATCH.mostHeight, Math.round(pitch * 0.9));
   return {
-    width, verdict, textLeft: BATCH.label + fed * verdict + BATCH.textGap, strip: Math.min(BATCH.strip, room / total),
+    width, label, verdict, textLeft: label + fed * verdict + BATCH.textGap, strip: Math.min(BATCH.strip, room / total),
     slots: Math.max(...runs.map((run) => run.slots)), count, before: count - BATCH.after, pitch, nearHeight, nearLine: nearHeight + 1,
   };
 }
 
 // A row's number, by which everything else calls it, and its title.
-function batchLabel({ font, theme, player, run, step }, ctx, row, y, px) {
+function batchLabel({ font, theme, player, run, step }, ctx, row, y, px, width) {
   const face = font(px, 400), finished = run.at(step, row).kind === "finished", title = player.data.rows[row] ?? "";
   const left = textWidth(ctx, face, String(run.rows - 1)) + 6;
   drawText(ctx, face, String(row), left - 6, y, theme.chrome.faint, "right");
-  drawText(ctx, face, fitText(ctx, face, title, BATCH.titles - left), left, y, finished ? theme.chrome.faint : theme.chrome.text);
+  const room = width - BATCH.labelGap - left;
+  if (room > BATCH.leastTitle) drawText(ctx, face, fitText(ctx, face, title, room), left, y, finished ? theme.chrome.faint : theme.chrome.text);
 }
 
 // Titles that were cut off are told in full where the pointer rests on them.
 function tellTitles(player, section) {
   section.canvas.addEventListener("pointermove", (event) => {
-    const row = section.rowAt(event.offsetY), name = event.offsetX < BATCH.titles && player.data.rows[row];
+    const row = section.rowAt(event.offsetY), name = event.offsetX < section.label - BATCH.labelGap && player.data.rows[row];
     const title = name ? `row ${row}: ${name}` : "";
     if (section.canvas.title !== title) section.canvas.title = title;
   });
@@ -45,11 +47,12 @@ class BatchInput extends Section {
 
   paint(scene, shape) {
     const { run, stage, step } = scene, ctx = this.start(shape.width, run.rows * BATCH.line + BATCH.below);
+    this.label = shape.label;
     this.say(stage >= 4 && step ? "verdict per token, newest text in ink" : "fed tokens, newest text in ink", stage === 5 ? "gain this step" : "");
-    const touched = touchedPositions(scene), wrong = firstDifference(scene.player, scene.pane);
+    const touched = touchedPlaces(scene), wrong = firstDifference(scene.player, scene.pane);
     for (let row = 0; row < run.rows; row++) {
       const y = row * BATCH.line + BATCH.line / 2;
-      batchLabel(scene, ctx, row, y, 13);
+      batchLabel(scene, ctx, row, y, 13, this.label);
       this.fed(scene, ctx, shape, row, y);
       const right = this.gain(scene, ctx, shape, row, y);
       this.tail(scene, ctx, row, y, shape.textLeft, right, touched, wrong);
@@ -64,16 +67,16 @@ class BatchInput extends Section {
     const mine = queries.filter((query) => query.row === row && (stage > 0 || query.kind !== "pad"));
     const stamp = cellStamp(ctx, theme, size - 1.2, BATCH.verdictHeight, font(9, 700));
     for (const query of mine) {
-      const item = { kind: "query", row, index: query.index }, x = BATCH.label + query.index * size;
+      const item = { kind: "query", row, index: query.index }, x = this.label + query.index * size;
       ctx.globalAlpha = strength(scene, item);
       stamp(coverOf(scene.pane, row) ? query.kind : this.phase(query, stage), x, top);
       ctx.globalAlpha = 1;
       this.place(item, x, top, size - 1.2, BATCH.verdictHeight);
     }
     if (mine.length) return;
-    const kind = run.at(step, row).kind, room = shape.textLeft - BATCH.label - 6;
+    const kind = run.at(step, row).kind, room = shape.textLeft - this.label - 6;
     const text = kind === "prefill" ? several(run.prompts[row].length, "prompt token") : stage === 0 && kind === "finished" ? "finished" : "finished, fed nothing";
-    drawText(ctx, font(12, 400), fitText(ctx, font(12, 400), text, room), BATCH.label, y, theme.chrome.faint);
+    drawText(ctx, font(12, 400), fitText(ctx, font(12, 400), text, room), this.label, y, theme.chrome.faint);
   }
 
   // Letter of a fed token: its verdict once the target has answered.
@@ -142,14 +145,14 @@ class BatchInput extends Section {
   strip(scene, ctx, shape, y) {
     const { font, theme, pane, run, step, stage, queries } = scene, { chrome } = theme;
     const block = step ? `${run.rows} × ${queries.length / run.rows} block` : "prompts";
-    drawText(ctx, font(12.5, 400), pane.packed && step ? "packed strip" : block, 0, y + 7, chrome.muted);
+    if (this.label > BATCH.number) drawText(ctx, font(12.5, 400), pane.packed && step ? "packed strip" : block, 0, y + 7, chrome.muted);
     if (step === 0 || stage === 0) {
       const why = step ? "nothing is fed yet" : "prefill reads every prompt without pads, in all methods";
-      return drawText(ctx, font(12.5, 400), why, BATCH.label, y + 7, chrome.faint);
+      return drawText(ctx, font(12.5, 400), why, this.label, y + 7, chrome.faint);
     }
     const width = shape.strip, rules = [], stamp = cellStamp(ctx, theme, width - 0.6, BATCH.stripHeight, font(9, 700));
     queries.forEach((query, n) => {
-      const x = BATCH.label + n * width;
+      const x = this.label + n * width;
       if (!n || query.row !== queries[n - 1].row) rules.push(n);
       ctx.globalAlpha = strength(scene, { kind: "query", row: query.row, index: query.index });
       if (width >= 4) stamp(query.kind, x, y);
@@ -158,18 +161,18 @@ class BatchInput extends Section {
     });
     rules.push(queries.length);
     ctx.fillStyle = chrome.ink;
-    for (const n of rules) ctx.fillRect(toPixel(BATCH.label + n * width - 0.9), y - 3, 1.3, BATCH.stripHeight + 6);
+    for (const n of rules) ctx.fillRect(toPixel(this.label + n * width - 0.9), y - 3, 1.3, BATCH.stripHeight + 6);
     if (pane.packed) this.boundaries(scene, ctx, shape, rules, y + 24);
-    else drawText(ctx, font(12.5, 400), wasteOf(scene), BATCH.label, y + 24, chrome.muted);
+    else drawText(ctx, font(12.5, 400), fitText(ctx, font(12.5, 400), wasteOf(scene), shape.width - this.label), this.label, y + 24, chrome.muted);
   }
 
   // Values of cu_seqlens under the rules; close ones move apart, and are left out where even that does not help.
   boundaries({ font, theme, pane }, ctx, shape, rules, y) {
     const face = font(11, 400), labels = [];
-    drawText(ctx, face, "cu_seq", 0, y, theme.chrome.faint);
+    if (this.label > BATCH.number) drawText(ctx, face, "cu_seq", 0, y, theme.chrome.faint);
     for (const value of rules) {
       const half = textWidth(ctx, face, String(value)) / 2 + 2, last = labels[labels.length - 1];
-      let x = BATCH.label + value * shape.strip;
+      let x = this.label + value * shape.strip;
       const over = last ? last.x + last.half + half - x : 0;
       if (over > 0) {
         const before = labels[labels.length - 2], back = before ? last.x - last.half - before.x - before.half : 0;
@@ -213,10 +216,11 @@ class BatchMap extends Section {
 
   paint(scene, shape) {
     const { run, pane } = scene, ctx = this.start(shape.width, BATCH.mapTop + run.rows * BATCH.mapLine + 3);
+    this.label = shape.label;
     this.say(`all slots; ${pane.shared ? "one shared write cursor" : "one write cursor per row"}`, shape.width > 560 ? "drag to move the window below" : "");
-    this.every = tickStep(shape.slots, Math.max(2, Math.min(7, Math.floor((shape.width - BATCH.label) / 55))));
+    this.every = tickStep(shape.slots, Math.max(2, Math.min(7, Math.floor((shape.width - this.label) / 55))));
     this.end = Math.max(1, Math.ceil(shape.slots / this.every)) * this.every;
-    this.unit = (shape.width - BATCH.label - (scene.player.isLesson ? BATCH.endRoom : 0)) / this.end;
+    this.unit = (shape.width - this.label - (scene.player.isLesson ? BATCH.endRoom : 0)) / this.end;
     this.rows = run.rows;
     this.slots = run.slots;
     this.axis(scene, ctx, shape);
@@ -227,13 +231,13 @@ class BatchMap extends Section {
     else for (let row = 0; row < run.rows; row++) this.ownCursor(scene, ctx, shape, row);
   }
 
-  x(slot) { return BATCH.label + slot * this.unit; }
+  x(slot) { return this.label + slot * this.unit; }
 
   top(row) { return BATCH.mapTop + row * BATCH.mapLine; }
 
   axis({ font, theme: { chrome }, pane, cursors, run }, ctx, shape) {
     const face = font(11, 400), flag = pane.shared ? this.x(cursors[0]) : -100;
-    drawText(ctx, face, "slot", 0, 6, chrome.faint);
+    if (this.label > BATCH.number) drawText(ctx, face, "slot", 0, 6, chrome.faint);
     for (let slot = 0; slot <= this.end; slot += this.every) {
       const x = this.x(slot), align = slot === 0 ? "left" : slot === this.end ? "right" : "center";
       ctx.fillStyle = chrome.hairline;
@@ -244,10 +248,10 @@ class BatchMap extends Section {
 
   bar(scene, ctx, shape, row) {
     const { grid, theme, run } = scene, y = this.top(row), base = row * run.slots;
-    batchLabel(scene, ctx, row, y + 5, 11.5);
+    batchLabel(scene, ctx, row, y + 5, 11.5, this.label);
     ctx.globalAlpha = scene.focus ? DIMMED : 1;
     ctx.fillStyle = theme.chrome.sunk;
-    ctx.fillRect(BATCH.label, y, shape.width - BATCH.label, BATCH.mapBar);
+    ctx.fillRect(this.label, y, shape.width - this.label, BATCH.mapBar);
     for (let slot = 0; slot < run.slots; ) {
       const state = grid.state[base + slot];
       let end = slot + 1;
@@ -321,7 +325,7 @@ class BatchMap extends Section {
   }
 
   hit(x, y) {
-    const row = this.rowAt(y), slot = Math.floor((x - BATCH.label) / this.unit);
+    const row = this.rowAt(y), slot = Math.floor((x - this.label) / this.unit);
     return row < 0 || row >= this.rows || slot < 0 || slot >= this.slots ? null : { kind: "cell", row, slot };
   }
 
@@ -386,13 +390,14 @@ class BatchNear extends Section {
   paint(scene, shape) {
     const { run, player } = scene, ctx = this.start(shape.width, run.rows * shape.nearLine + 3), shift = nearShift(player);
     this.shape = shape;
+    this.label = shape.label;
     this.slots = run.slots;
     this.firsts = Array.from(scene.cursors, (cursor, row) => (coverOf(scene.pane, row)?.[0] ?? cursor) - shape.before + shift);
     this.say(shift ? `moved by ${shift > 0 ? "+" : "−"}${several(Math.abs(shift), "slot")} from each cursor; double-click the map to go back`
       : `${shape.before} slots before, ${BATCH.after} after, each row centred on its own cursor`, "next write");
     const stamp = cellStamp(ctx, scene.theme, shape.pitch - 1.2, shape.nearHeight, scene.font(9, 700));
     for (let row = 0; row < run.rows; row++) {
-      batchLabel(scene, ctx, row, this.top(row) + shape.nearHeight / 2 + 0.5, 12);
+      batchLabel(scene, ctx, row, this.top(row) + shape.nearHeight / 2 + 0.5, 12, this.label);
       for (let n = 0; n < shape.count; n++) this.cell(scene, ctx, row, n, stamp);
       this.cursor(scene, ctx, row);
     }
@@ -407,7 +412,7 @@ class BatchNear extends Section {
     if (slot < 0) return;
     const inside = slot < this.slots, index = row * this.slots + slot, name = inside ? STATES[grid.state[index]] : "free";
     if (name !== "free") ctx.globalAlpha = strength(scene, { kind: "cell", row, slot });
-    const x = BATCH.label + n * pitch, y = this.top(row);
+    const x = this.label + n * pitch, y = this.top(row);
     if (isCoveredSlot(scene.pane, row, slot)) drawCover(ctx, player, x, y, pitch - 1.2, nearHeight);
     else if (pitch < 22) stamp(name, x, y);
     else drawTokenCell(ctx, player, name, inside ? trimmed(player, grid.word[index]) : "", x, y, pitch - 1.5, nearHeight, 0.63);
@@ -420,14 +425,14 @@ class BatchNear extends Section {
     const quiet = done >= 0 && run.at(done, row).finished;
     if (place >= 0 && place <= count) {
       ctx.fillStyle = quiet ? theme.chrome.faint : theme.chrome.ink;
-      ctx.fillRect(toPixel(BATCH.label + place * pitch - 1.7), y - 1, 2.2, nearLine + 1);
+      ctx.fillRect(toPixel(this.label + place * pitch - 1.7), y - 1, 2.2, nearLine + 1);
     }
     const text = String(cursors[row]), face = font(11.5, 650), w = Math.max(BATCH.flag, textWidth(ctx, face, text) + 8);
     drawFlag(ctx, theme, text, width - w / 2 - 0.5, y + (nearHeight - 13) / 2, face, { height: 13, width: w, quiet });
   }
 
   hit(x, y) {
-    const { pitch, count } = this.shape, row = this.rowAt(y), n = Math.floor((x - BATCH.label) / pitch);
+    const { pitch, count } = this.shape, row = this.rowAt(y), n = Math.floor((x - this.label) / pitch);
     if (row < 0 || row >= this.firsts.length || n < 0 || n >= count) return null;
     const slot = this.firsts[row] + n;
     return slot < 0 || slot >= this.slots ? null : { kind: "cell", row, slot };
@@ -436,7 +441,7 @@ class BatchNear extends Section {
   find(item) {
     if (item.kind !== "cell" || !(item.row < this.firsts.length)) return null;
     const n = item.slot - this.firsts[item.row], { pitch, nearHeight, count } = this.shape;
-    return n < 0 || n >= count ? null : { x: BATCH.label + n * pitch, y: this.top(item.row), w: pitch - 1.2, h: nearHeight };
+    return n < 0 || n >= count ? null : { x: this.label + n * pitch, y: this.top(item.row), w: pitch - 1.2, h: nearHeight };
   }
 }
 

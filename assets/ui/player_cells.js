@@ -16,7 +16,7 @@ function decodeRow(flat, prompt) {
   const answers = kind === 1 ? words.slice(1 + drafted) : words;
   return {
     kind: ROW_KINDS[kind], start, written, first, drafted, accepted, emitted, next, cacheLen, finished: !!finished, pads,
-    nextKind: NEXT_KINDS[nextKind], source: source < 0 ? null : source, holes, fed, answers, emittedWords: answers.slice(0, emitted),
+    nextKind: NEXT_KINDS[nextKind], source: source < 0 ? null : source, holes, fed, answers, emittedWords: [...fed.slice(1, 1 + accepted), ...answers.slice(accepted, emitted)],
   };
 }
 
@@ -44,7 +44,7 @@ function originsBefore(steps, rows) {
   const now = new Uint8Array(rows).fill(STATE.plain);
   return steps.map((step) => {
     const before = now.slice();
-    step.forEach((flat, row) => { if (flat[11]) now[row] = STATE[NEXT_KINDS[flat[11]]]; });
+    step.forEach((flat, row) => { if (flat[6]) now[row] = STATE[NEXT_KINDS[flat[11]] || "accepted"]; });
     return before;
   });
 }
@@ -161,14 +161,32 @@ function queriesAt(run, step) {
   return queries;
 }
 
-// Slots that a query loads with the per-token kernel: its row's slots up to its own; dead ones are masked.
+// Slots that a query loads with the per-token kernel: its row's slots up to its own. Dead ones are masked; stale ones
+// are rejected drafts that a faulty run reads, because its cursor was not taken back before them.
 function readsOf(run, step, query) {
-  const visible = [], dead = [], grid = cellsAt(run, step, "attend"), base = query.row * run.slots;
+  const visible = [], dead = [], stale = [], grid = cellsAt(run, step, "attend"), base = query.row * run.slots;
   for (let slot = 0; slot <= query.slot; slot++) {
     const state = grid.state[base + slot];
-    (state === STATE.hole || state === STATE.pad ? dead : visible).push(slot);
+    (state === STATE.hole || state === STATE.pad ? dead : state === STATE.rejected ? stale : visible).push(slot);
   }
-  return { visible, dead };
+  return { visible, dead, stale };
+}
+
+// The place in its row's text of what a slot holds; -1 for none. A faulty run may have given it another position.
+function textPlace(run, grid, row, slot) {
+  const index = row * grid.slots + slot, position = grid.position[index], step = grid.step[index];
+  if (position < 0 || step < 1) return position;
+  return position - run.at(step, row).first + firstPlace(run, step, row);
+}
+
+// The place in the row's text of the pending token that a step feeds.
+function firstPlace(run, step, row) {
+  return run.prompts[row].length + run.emitted[step - 1][row] - 1;
+}
+
+// Whether a slot held a rejected draft when the step's queries read.
+function isStale(run, step, row, slot) {
+  return cellsAt(run, step, "attend").state[row * run.slots + slot] === STATE.rejected;
 }
 
 // Queries of a step that load one slot.
@@ -207,12 +225,6 @@ function eventsOf(run, pane) {
 // The last step whose commit is shown; -1 before prefill's.
 function committedStep({ step, sub }) {
   return sub === "commit" ? step : step - 1;
-}
-
-// [rows] new tokens of each row that are committed at what the pane shows.
-function committed(pane) {
-  const step = committedStep(pane.at);
-  return step < 0 ? new Int32Array(pane.run.rows) : pane.run.emitted[step];
 }
 
 // The slots of a row that are covered until a question is answered, [first, end]; undefined for a row that is open.

@@ -130,5 +130,5 @@ function counterScale(panes, key) {
 function agreement(pane) {
   if (!pane.agree) return null;
   const step = committedStep(pane.at);
-  return { agree: step < 0 ? 0 : pane.agree[step], emitted: committed(pane).reduce((sum, count) => sum + count, 0) };
+  return step < 0 ? { agree: 0, emitted: 0 } : { agree: pane.agree[step], emitted: pane.emitted[step] };
 }

@@ -68,12 +68,12 @@ function loadsOf(player, pane, row, slot) {
   if (step === 0 || SUBSTEPS.indexOf(sub) < 3) return null;
   const readers = readersOf(pane.run, step, row, slot);
   if (!readers.length) return { who: ["Loaded by", "no query in this step"] };
-  const { visible } = readers[0], pads = readers.filter(({ query }) => query.kind === "pad").length;
+  const { visible } = readers[0], stale = isStale(pane.run, step, row, slot), pads = readers.filter(({ query }) => query.kind === "pad").length;
   const wasted = visible ? pads : readers.length;
   const launches = launchesOf(pane.run, step), bytes = player.data.bytesPerSlot;
   const queries = several(readers.length, "query", "queries");
   return {
-    who: visible ? ["Read by", queries + (pads ? `, ${several(pads, "pad")} among them` : "")] : ["Loaded by", `${queries}, weight 0`],
+    who: visible ? ["Read by", queries + (stale ? ", by mistake: it was rejected" : pads ? `, ${several(pads, "pad")} among them` : "")] : ["Loaded by", `${queries}, weight 0`],
     cost: bytes ? [wasted === readers.length ? "Wasted" : "Loads", `${bytesText(bytes * readers.length * launches)} this step`] : null,
     foot: bytes ? `${bytesText(bytes)} × ${several(launches, "launch", "launches")}` : "",
   };
@@ -107,17 +107,25 @@ function copiedFrom(player, pane, query) {
   return word === undefined ? `position ${position}` : `position ${position} ${quoted(player.data, word)}`;
 }
 
-function verdictLine(player, query, judged) {
+function verdictLine(pane, query, judged) {
   if (!judged) return null;
   if (query.kind === "pad") return ["Answer", "wasted: nobody looks at it"];
   if (!query.verdict) return null;
   if (query.verdict === "unused") return ["Verdict", "unused: a token before it ended the walk"];
-  return ["Verdict", query.verdict === "accepted" ? "accepted: the target says the same" : "rejected"];
+  if (query.verdict === "rejected") return ["Verdict", "rejected"];
+  return ["Verdict", isWronglyKept(pane, query) ? "accepted, though the target says something else" : "accepted: the target says the same"];
 }
 
-function readsLine({ kind }, { visible, dead }) {
+// Whether a faulty run kept a draft that is not the target's answer in its place.
+function isWronglyKept(pane, { row, index, verdict }) {
+  const { answers, fed } = pane.run.at(pane.at.step, row);
+  return verdict === "accepted" && answers[index - 1] !== fed[index];
+}
+
+function readsLine({ kind }, { visible, dead, stale }) {
   if (kind === "pad") return ["Loads", `${several(visible.length + dead.length, "slot")}, all for nothing`];
-  return ["Reads", `${several(visible.length, "token")} of its row` + (dead.length ? `, loads ${several(dead.length, "dead slot")}` : "")];
+  const wrong = stale.length ? ` and ${several(stale.length, "rejected draft")}` : "";
+  return ["Reads", `${several(visible.length, "token")} of its row` + wrong + (dead.length ? `, loads ${several(dead.length, "dead slot")}` : "")];
 }
 
 // The fed token before a draft is the one whose answer judges it.
@@ -141,7 +149,7 @@ function describeQuery(player, pane, query) {
   else lines.push(readsLine(query, reads));
   const copied = copiedFrom(player, pane, query);
   if (copied) lines.push(["Copied from", copied]);
-  lines.push(verdictLine(player, query, judged));
+  lines.push(verdictLine(pane, query, judged));
   if (judged && query.verdict === "rejected") lines.push(whyRejected(player, pane, query));
   if (judged && query.answer >= 0 && query.verdict !== "rejected" && query.verdict !== "unused") {
     lines.push(["Target says", bestTokens(player, pane, query) || quoted(player.data, query.answer)]);
@@ -177,7 +185,7 @@ function originOf(entry, n) {
 function describeText(player, pane, row, n) {
   const token = textToken(pane, row, n);
   if (!token) return null;
-  const slot = slotOfPosition(pane, row, n), prompt = n < pane.run.prompts[row].length;
+  const slot = slotOfText(pane, row, n), prompt = n < pane.run.prompts[row].length;
   const lines = [["Token", wordAndId(player.data, token.word)], ["Position", String(n)]];
   lines.push(["Committed", token.step ? `step ${token.step}` : prompt ? "prompt" : "prefill"]);
   lines.push(["In the cache", isCoveredSlot(pane, row, slot) ? "hidden" : slot < 0 ? "not yet" : `slot ${slot}`]);
@@ -185,12 +193,12 @@ function describeText(player, pane, row, n) {
   return description(capital(player.data.palette.phases[token.state].word), token.state, row, slot, place, lines);
 }
 
-// Slot of a row that holds the token at a position; -1 for none. A rejected token only counts while none is kept there.
-function slotOfPosition(pane, row, position) {
+// Slot of a row that holds the n-th token of its text; -1 for none. A rejected token only counts while none is kept there.
+function slotOfText(pane, row, n) {
   const grid = cellsAt(pane.run, pane.at.step, pane.at.sub), base = row * grid.slots;
   let stale = -1;
   for (let slot = 0; slot < grid.slots; slot++) {
-    if (grid.position[base + slot] !== position) continue;
+    if (textPlace(pane.run, grid, row, slot) !== n) continue;
     if (grid.state[base + slot] !== STATE.rejected) return slot;
     stale = slot;
   }

@@ -295,9 +295,9 @@ function drawBracket(ctx, { x0, x1, y, down, colour, font, ink, labels }) {
   if (label) drawText(ctx, font, label, middle, y, ink, "center");
 }
 
-// Round mark of a verdict: a filled check, a hollow cross, or a star.
+// Round mark of a verdict: a filled check, a hollow cross, a star, or a check that a faulty run gave to a wrong draft.
 function drawVerdict(ctx, theme, kind, x, y, radius = 7) {
-  const { phases, chrome } = theme, colour = { check: phases.accepted.line, cross: phases.rejected.line, star: phases.bonus.fill }[kind];
+  const { phases, chrome } = theme, colour = { check: phases.accepted.line, cross: phases.rejected.line, star: phases.bonus.fill, wrong: chrome.differ }[kind];
   const scale = radius / 7;
   ctx.beginPath();
   ctx.arc(x, y, radius - (kind === "cross" ? 0.7 : 0), 0, 2 * Math.PI);
@@ -312,7 +312,7 @@ function drawVerdict(ctx, theme, kind, x, y, radius = 7) {
   ctx.fillStyle = ctx.strokeStyle;
   if (kind === "star") starPath(ctx, x, y + 0.2, 4.4 * scale).fill();
   else {
-    const points = kind === "check" ? [[[-3, 0.2], [-0.9, 2.3], [3.1, -2.1]]] : [[[-2.4, -2.4], [2.4, 2.4]], [[2.4, -2.4], [-2.4, 2.4]]];
+    const points = kind !== "cross" ? [[[-3, 0.2], [-0.9, 2.3], [3.1, -2.1]]] : [[[-2.4, -2.4], [2.4, 2.4]], [[2.4, -2.4], [-2.4, 2.4]]];
     ctx.beginPath();
     for (const path of points) path.forEach(([dx, dy], n) => ctx[n ? "lineTo" : "moveTo"](x + dx * scale, y + dy * scale));
     ctx.stroke();

@@ -7,7 +7,7 @@ const COVER_MORE = 3; // slots, so that the number of covered cells tells nothin
 // How much is seen at once, the best first: which sections, and what is left out (classes of the style sheet).
 const SMALL_LEVELS = [[0, ""], [1, ""], [1, "slim"], [1, "slim brief"]];
 const OWN_TEXT_LEVELS = [[0, ""], [0, "slim"], ...SMALL_LEVELS.slice(1)];
-const MANY_LEVELS = [[1, ""], [1, "slim"], [1, "slim brief"], [1, "slim brief mute"]];
+const MANY_LEVELS = [[1, ""], [1, "brief"], [1, "mute"], [1, "slim mute"]];
 const MANY_BATCH_LEVELS = [[1, "slim"], [1, "slim brief"], [1, "slim brief mute"], [2, "slim brief mute"], [2, "slim brief mute bare"]];
 const BATCH_LEVELS = [[0, "slim"], [1, "slim"], [1, "slim brief"], [2, "slim"], [2, "slim brief"], [2, "slim brief bare"]];
 const LESS = ["slim", "brief", "mute", "bare"];

@@ -70,7 +70,8 @@ function drawLinks(ctx, theme, view, focus) {
   const fan = focus.source.kind === "query" ? fanOfQuery(view, focus) : fanOfCell(view, focus);
   if (fan.length > LINKS.most) return tint(ctx, theme, fan);
   for (const { from, to, how } of fan.filter(({ how }) => how === "dead")) drawLink(ctx, theme, from, to, how);
-  for (const { from, to, how } of fan.filter(({ how }) => how !== "dead")) drawLink(ctx, theme, from, to, how);
+  for (const { from, to, how } of fan.filter(({ how }) => how === "visible")) drawLink(ctx, theme, from, to, how);
+  for (const { from, to, how } of fan.filter(({ how }) => how === "stale")) drawLink(ctx, theme, from, to, how);
 }
 
 function fanOfQuery(view, { source, cells }) {
@@ -108,12 +109,13 @@ function tint(ctx, theme, fan) {
   ctx.globalAlpha = 1;
 }
 
-// A curve from a query's foot to a cell's head: ink and a round end for what is seen, dashed and hollow for weight 0.
+// A curve from a query's foot to a cell's head: ink and a round end for what is seen, dashed and hollow for weight 0,
+// heavy and in the colour of differences for what is seen by mistake.
 function drawLink(ctx, theme, from, to, how) {
   const x0 = from.x + from.w / 2, y0 = from.y + from.h + 2, x1 = to.x + to.w / 2, y1 = to.y - 1.5, bend = (y1 - y0) * 0.55;
-  const dead = how === "dead", small = to.w < 20, radius = small ? 1.8 : 2.4;
-  ctx.strokeStyle = ctx.fillStyle = dead ? theme.chrome.waste : theme.chrome.ink;
-  ctx.lineWidth = dead ? 1.1 : 1.3;
+  const dead = how === "dead", stale = how === "stale", small = to.w < 20, radius = (small ? 1.8 : 2.4) + (stale ? 1 : 0);
+  ctx.strokeStyle = ctx.fillStyle = stale ? theme.chrome.differ : dead ? theme.chrome.waste : theme.chrome.ink;
+  ctx.lineWidth = stale ? 2 : dead ? 1.1 : 1.3;
   ctx.setLineDash(dead ? [3, 2.5] : []);
   ctx.globalAlpha = dead ? 0.9 : 0.75;
   ctx.beginPath();

@@ -106,10 +106,17 @@ function narratedQuery(run, step) {
 function attendFocus(pane) {
   const { run, at: { step, sub } } = pane, query = sub === "attend" && step > 0 ? narratedQuery(run, step) : null;
   if (!query || coverOf(pane, query.row)) return null;
-  const { visible, dead } = readsOf(run, step, query), cells = new Map();
+  const { visible, dead, stale } = readsOf(run, step, query), cells = new Map();
   for (const slot of visible) cells.set(`${query.row}.${slot}`, "visible");
   for (const slot of dead) cells.set(`${query.row}.${slot}`, "dead");
+  for (const slot of stale) cells.set(`${query.row}.${slot}`, "stale");
   return { queries: new Set([`${query.row}.${query.index}`]), cells, source: { kind: "query", row: query.row, index: query.index } };
+}
+
+// Whether all panes put out the same tokens in every step, so that one text serves them all.
+function shareText([first, ...others]) {
+  const same = (run) => run.emitted.every((counts, step) => counts.every((count, row) => count === first.run.emitted[step][row]));
+  return !first.differs && others.every(({ run, differs }) => !differs && run.steps === first.run.steps && same(run));
 }
 
 // How strong an item is drawn: what the focus does not touch steps back.
@@ -120,13 +127,13 @@ function strength({ focus }, item) {
   return touched || sameItem(focus.source, item) ? 1 : DIMMED;
 }
 
-// [rows] sets of positions that the focused cells hold: which tokens of the text the focus touches. null: no focus.
-function touchedPositions({ focus, grid }) {
+// [rows] sets of places in the text that the focused cells hold: which tokens of the text the focus touches. null: no focus.
+function touchedPlaces({ focus, grid, run }) {
   if (!focus) return null;
   const touched = Array.from({ length: grid.rows }, () => new Set());
   for (const [key, how] of focus.cells) {
-    const [row, slot] = key.split(".").map(Number), position = grid.position[row * grid.slots + slot];
-    if (how === "visible" && position >= 0) touched[row].add(position);
+    const [row, slot] = key.split(".").map(Number), place = textPlace(run, grid, row, slot);
+    if (how === "visible" && place >= 0) touched[row].add(place);
   }
   return touched;
 }

@@ -10,6 +10,7 @@ const ICONS = {
   flag: "M5 17V4M5 4h9l-2.5 3L14 10H5",
 };
 
+const PANE_NAMES = ["pane-left", "pane-right", "pane-third", "pane-fourth"];
 // Differences of larger counts are written in percent.
 const PERCENT_FROM = 2000;
 
@@ -139,7 +140,7 @@ class PaneShell {
     this.counters = COUNTERS.map((counter) => this.counter(counter));
     const head = make("div", { class: "head" }, methodMarker(pane.method), title, make("span", { class: "layout", text: pane.layout }), this.speed);
     const counters = make("div", { class: "counters" }, ...this.counters.map((counter) => counter.box));
-    this.node = make("section", { class: "pane", "data-testid": pane.index ? "pane-right" : "pane-left", "data-method": pane.method, "aria-label": pane.title }, head, this.story, counters);
+    this.node = make("section", { class: "pane", "data-testid": PANE_NAMES[pane.index], "data-method": pane.method, "aria-label": pane.title }, head, this.story, counters);
   }
 
   counter({ key, label, short }) {

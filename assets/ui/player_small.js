@@ -33,7 +33,7 @@ class SmallText extends Section {
   constructor() { super("text", "Text"); }
 
   paint(scene, shape) {
-    const ctx = this.start(shape.width, shape.textHeight), touched = touchedPositions(scene);
+    const ctx = this.start(shape.width, shape.textHeight), touched = touchedPlaces(scene);
     this.say("committed tokens, newest step outlined");
     const wrong = firstDifference(scene.player, scene.pane);
     for (let row = 0; row < scene.run.rows; row++) {
@@ -197,11 +197,12 @@ class SmallInput extends Section {
   verdict(scene, ctx, shape, { query, x, y }) {
     const entry = scene.run.at(scene.step, query.row), { accepted, drafted, emitted } = entry, { index } = query, own = ownAnswer(entry);
     if (coverOf(scene.pane, query.row)) return this.remark(scene, ctx, shape, x, y, "?");
+    const wrong = index < accepted && entry.answers[index] !== entry.fed[index + 1]; // kept by a faulty run
     ctx.globalAlpha = strength(scene, { kind: "query", row: query.row, index });
     if (query.kind === "pad") this.remark(scene, ctx, shape, x, y, "wasted");
     else if (index > accepted || (index === accepted && !own)) this.remark(scene, ctx, shape, x, y, "unused");
-    else if (index < emitted - 1 || !own) this.answer(scene, ctx, shape, x, y, query.answer);
-    if (index < accepted) this.judge(scene, ctx, shape, x, y, "check");
+    else if (index < emitted - 1 || !own) this.answer(scene, ctx, shape, x, y, query.answer, wrong);
+    if (index < accepted) this.judge(scene, ctx, shape, x, y, wrong ? "wrong" : "check");
     if (index === accepted && own) {
       if (accepted < drafted) this.judge(scene, ctx, shape, x, y, "cross");
       this.ownChip(scene, ctx, shape, x, y, own, query.answer);
@@ -214,10 +215,10 @@ class SmallInput extends Section {
     drawText(ctx, font(12, 400), text, x + shape.input / 2, y + SMALL.answer, theme.chrome.muted, "center");
   }
 
-  answer({ font, theme, player }, ctx, shape, x, y, word) {
+  answer({ font, theme, player }, ctx, shape, x, y, word, wrong) {
     if (shape.input < 20) return;
     const face = [13, 12, 11].map((px) => font(px, 500)).find((each) => textWidth(ctx, each, trimmed(player, word)) <= shape.input - 5) || font(11, 500);
-    drawText(ctx, face, fitText(ctx, face, trimmed(player, word), shape.input - 5), x + shape.input / 2, y + SMALL.answer, theme.chrome.text, "center");
+    drawText(ctx, face, fitText(ctx, face, trimmed(player, word), shape.input - 5), x + shape.input / 2, y + SMALL.answer, wrong ? theme.chrome.differ : theme.chrome.text, "center");
   }
 
   ownChip(scene, ctx, shape, x, y, own, word) {
@@ -229,7 +230,7 @@ class SmallInput extends Section {
   // From the answer to the NEXT draft: the mark stands on the boundary between the two tokens.
   judge({ theme }, ctx, shape, x, y, kind) {
     const middle = x + shape.input / 2, scale = shape.input / SMALL.inputCell;
-    ctx.strokeStyle = theme.phases[kind === "check" ? "accepted" : "rejected"].line;
+    ctx.strokeStyle = kind === "wrong" ? theme.chrome.differ : theme.phases[kind === "check" ? "accepted" : "rejected"].line;
     ctx.lineWidth = 1.2;
     const before = ctx.globalAlpha;
     ctx.globalAlpha = before * 0.75;
@@ -352,7 +353,7 @@ class SmallCache extends Section {
 
 class SmallView extends PaneView {
   constructor(player, pane) {
-    super(player, pane, ...(player.isLesson && pane.index ? [] : [new SmallText()]), new SmallInput(), new SmallCache());
+    super(player, pane, ...(player.isLesson && pane.index && player.sharesText ? [] : [new SmallText()]), new SmallInput(), new SmallCache());
   }
 
   paint(focus) {

@@ -6,7 +6,7 @@ const THUMB = 18, LINE_Y = 29, LABEL_Y = 47, TRACK_HEIGHT = 58;
 const MOST_MARKS = 2, MARK_WIDTH = 16, MORE_WIDTH = 22, SUB_LABEL = 46, LEAST_GAP = 38, MOST_DOTS = 130;
 const KEYS = [
   ["← →", "one step back, forward"], ["Shift ← →", "one sub-step"], ["Home, End", "first, last step"], ["Space", "play or pause"],
-  ["B, Shift B", "next, previous event or breakpoint"], ["G", "go to a step by its number"], ["1, 2", "one pane, two panes"],
+  ["B, Shift B", "next, previous event or breakpoint"], ["G", "go to a step by its number"], ["1, 2", "one pane, all panes"],
   ["I", "inspect cells: arrows move, Enter pins"], ["P", "predict before you see"], ["Esc", "unpin, close"], ["?", "this list"],
 ];
 

@@ -74,7 +74,7 @@ def faulty_run(bug: str | None, seed: int) -> Evidence:
     are what the model says.
     """
     for attempt in range(1000):
-        run = _Run(bug, Random(f"{seed} {attempt}"))
+        run = ToyRun(bug, Random(f"{seed} {attempt}"))
         evidence = run.decode()
         if run.shows(evidence):
             return evidence
@@ -98,8 +98,13 @@ def scripted_steps(run: Evidence) -> list[ScriptedStep]:
 
 
 @dataclass
-class _Run:
-    """Decodes one row with a bug. Cells are kept by slot; `visible` are the slots that queries may read."""
+class ToyRun:
+    """Decodes one row with a bug. Cells are kept by slot; `visible` are the slots that queries may read.
+
+    Args:
+        bug: one of `BUGS`, or None.
+        draw: model, prompt, drafts and the bug's kind come from it.
+    """
 
     bug: str | None
     draw: Random
@@ -138,8 +143,7 @@ class _Run:
         return usual and (run.output == run.right_output) == (self.bug in (None, BONUS_MISSING))
 
     def _step(self, first: int, pending: int, remaining: int) -> StepEvidence:
-        drafted = min(self.draw.randint(0, MAX_DRAFTS), remaining - 1)
-        right_drafts = self.draw.randint(0, drafted)
+        drafted = self.begin_drafts(self.wanted - remaining, remaining - 1)
         slots = list(range(self.next_slot, self.next_slot + 1 + drafted))
         self.stale = [slot for slot in self.stale if slot > slots[-1]]  # the others are written over now
         fed, target, read = [pending], list[int](), list[int]()
@@ -150,17 +154,25 @@ class _Run:
             read.append(len(seen))
             target.append(self.model.choose([self.cells[each] for each in seen], self.cells[slot]))
             if place < drafted:
-                fed.append(self._draft(target[place], place - right_drafts))
+                fed.append(self.draft(place, target[place]))
         emitted = self._judge(fed[1:], target)
         self._commit(slots, len(emitted))
         return StepEvidence(fed, positions, slots, read, target, emitted)
 
-    def _draft(self, answer: int, behind: int) -> int:
-        """A draft: right before the first wrong place, wrong there, anything behind."""
-        if behind < 0:
+    def begin_drafts(self, done: int, most: int) -> int:
+        """How many drafts a step gets, at most `most`, when `done` output tokens are committed."""
+        drafted = min(self.draw.randint(0, MAX_DRAFTS), most)
+        self.right_drafts = self.draw.randint(0, drafted)
+        return drafted
+
+    def draft(self, place: int, answer: int) -> int:
+        """The step's draft number `place`, which the model judges with `answer`: right before the first wrong place,
+        wrong there, anything behind."""
+        if place < self.right_drafts:
             return answer
         token = self.draw.randrange(self.model.vocab_size)
-        return (token + 1) % self.model.vocab_size if behind == 0 and token == answer else token
+        wrong_here = place == self.right_drafts
+        return (token + 1) % self.model.vocab_size if wrong_here and token == answer else token
 
     def _judge(self, drafts: list[int], target: list[int]) -> list[int]:
         matches = [draft == choice for draft, choice in zip(drafts, target, strict=False)]

@@ -6,12 +6,14 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from emssd.ui import try_metrics, try_padding, try_worth
+from emssd.ui import try_faults, try_layouts, try_metrics, try_padding, try_worth
 
 Result = Callable[[str], None]
 """Draws what the controls lead to beside the text; gets the key of the screen."""
 
 EXPERIMENTS: dict[str, Callable[[], Result]] = {
+    "faults": try_faults.controls,
+    "layouts": try_layouts.controls,
     "padding": try_padding.controls,
     "worth": try_worth.controls,
     "metrics": try_metrics.controls,

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from itertools import accumulate
 from typing import Any, Literal
 
 from emssd.accounting import kv_bytes_per_slot
@@ -50,11 +51,20 @@ COUNTERS = (
 
 @dataclass(frozen=True)
 class Pane:
-    """One side of the player: a trace, the name it goes by, and the baseline of its speed-up."""
+    """One side of the player.
+
+    Args:
+        trace: what it shows; method: the name it goes by; baseline: of its speed-up.
+        title, layout: words of its head; "" takes the method's own.
+        told: pieces by (step, sub-step) where the usual narration would not be true.
+    """
 
     trace: GenerationTrace
     method: str
     baseline: GenerationTrace | None = None
+    title: str = ""
+    layout: str = ""
+    told: Mapping[tuple[int, str], Sequence[tuple[str, bool]]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -227,19 +237,25 @@ def _pane(pane: Pane, time: TimeSource) -> dict[str, Any]:
     agree, difference = agreement(baseline, trace) if baseline else (None, None)
     return {
         "method": pane.method,
-        "title": METHOD_TITLES.get(pane.method, pane.method),
-        "layout": LAYOUT_WORDS.get(pane.method, ""),
+        "title": pane.title or METHOD_TITLES.get(pane.method, pane.method),
+        "layout": pane.layout or LAYOUT_WORDS.get(pane.method, ""),
         "shared": trace.config.get("cache_layout") == "padded",
         "packed": trace.config.get("input_layout") == "packed",
         "isBaseline": is_baseline,
         "counters": _counters(trace, time),
-        "narration": _narration(trace),
+        "narration": _narration(pane),
         "speed": _speed(baseline, trace, time) if baseline else [],
         "baseline": "the baseline" if is_baseline else time.baseline_words if baseline else "",
         "agree": agree,
+        "emitted": _emitted(trace),
         "differs": None if difference is None else asdict(difference),
         "code": _code(trace),
     }
+
+
+def _emitted(trace: GenerationTrace) -> list[int]:
+    """[steps] tokens that all rows have emitted so far, prefill's included."""
+    return list(accumulate(sum(row.num_emitted for row in step.rows) for step in trace.steps))
 
 
 def _speed(baseline: GenerationTrace, trace: GenerationTrace, time: TimeSource) -> list[float | None]:
@@ -248,8 +264,14 @@ def _speed(baseline: GenerationTrace, trace: GenerationTrace, time: TimeSource) 
     return [None if factor is None else round(factor, 4) for factor in factors]
 
 
-def _narration(trace: GenerationTrace) -> list[list[list[list[str | int]]]]:
-    return [[[[text, int(bold)] for text, bold in said] for said in step] for step in narrations(trace)]
+def _narration(pane: Pane) -> list[list[list[list[str | int]]]]:
+    return [
+        [
+            [[text, int(bold)] for text, bold in pane.told.get((number, sub), said)]
+            for sub, said in zip(SUBSTEPS, step, strict=False)
+        ]
+        for number, step in enumerate(narrations(pane.trace))
+    ]
 
 
 def _code(trace: GenerationTrace) -> dict[str, Any]:
