@@ -91,8 +91,9 @@ def server(tmp_path_factory) -> Iterator[Server]:
 @contextmanager
 def chromium() -> Iterator[Any]:
     """A browser with a fresh profile."""
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
+    expect.set_options(timeout=1000 * SECONDS)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
         yield browser
@@ -260,7 +261,6 @@ def expect(locator: Any) -> Any:
     """Playwright's assertions, which ask again until they hold."""
     from playwright.sync_api import expect as assertion
 
-    assertion.set_options(timeout=1000 * SECONDS)
     return assertion(locator)
 
 
