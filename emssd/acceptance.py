@@ -116,6 +116,10 @@ class Acceptance:
         row = self.mean_longest_prompt(batch_size) + self.output_tokens * (self.num_draft_tokens + 1)
         return batch_size * row
 
+    def prompt_quantiles(self) -> Ints:
+        """[QUANTILES] equally likely prompt lengths."""
+        return self.prompt_lengths(_largest_of(1))
+
     def mean_longest_prompt(self, batch_size: int) -> float:
         """Expected length of the longest of `batch_size` prompts; of 1 it is the mean prompt, cut-offs included."""
         return float(np.mean(self.prompt_lengths(_largest_of(batch_size))))

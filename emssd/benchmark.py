@@ -22,6 +22,7 @@ from emssd.decoding import GenerationRun
 from emssd.drafting import Drafter
 from emssd.language_model import LanguageModel
 from emssd.memory import check_memory
+from emssd.model_shape import ModelShape, WindowShares
 from emssd.oracle import Difference, compare_outputs, plain_generate
 from emssd.prefilled import PrefilledBatch, PrefilledRun, prefill_batch
 from emssd.trace import PHASES, GenerationTrace
@@ -47,6 +48,12 @@ def bench_environment(lm: LanguageModel) -> dict[str, Any]:
         "load_average": load,
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
     }
+
+
+def engine_windows(trace: GenerationTrace) -> WindowShares:
+    """Windows that this package's own attention cuts off: of a ragged cache; in a padded one it masks and reads all."""
+    padded = trace.config.get("cache_layout") == "padded"
+    return () if padded else ModelShape.from_trace(trace.model).window_shares
 
 
 def cpu_name() -> str:
@@ -249,5 +256,7 @@ class _Totals:
             totals = total_of(traces)
             data.update({name: totals[name] for name in DETAILS})
             data["attention"] = "+".join(sorted({trace.attention for trace in traces}))
-            data["counts"] = [list(astuple(step)) for trace in traces for step in trace_counts(trace)]
+            data["counts"] = [
+                list(astuple(step)) for trace in traces for step in trace_counts(trace, engine_windows(trace))
+            ]
         return data

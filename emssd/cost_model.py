@@ -9,16 +9,16 @@ from collections.abc import Collection
 from dataclasses import dataclass, field, fields
 
 import numpy as np
-import numpy.typing as npt
 
 from emssd.accounting import StepAccount
 from emssd.errors import ConfigError, shown
 from emssd.hardware import FittedCosts, Hardware, dtype_bytes, kv_slot_bytes, require_cost
-from emssd.model_shape import ModelShape
-from emssd.trace import GenerationTrace, RowTrace, StepTrace
-
-Number = float | npt.NDArray[np.float64]
-"""One step's value, or an array over steps."""
+from emssd.model_shape import ModelShape, WindowShares
+from emssd.step_counts import Number as Number
+from emssd.step_counts import StepCounts as StepCounts
+from emssd.step_counts import engine_calls as engine_calls
+from emssd.step_counts import trace_counts as trace_counts
+from emssd.trace import GenerationTrace
 
 KERNELS = ("per_token", "varlen")
 """The paper's attention kernel, which reads a row's cache once per query and launch, and one that reads it once."""
@@ -27,66 +27,6 @@ ENGINE_KERNEL = "sdpa"
 TERMS = ("weights", "dense", "attention", "launches", "host")
 DENSE_KERNELS_PER_LAYER = 10
 """Kernels that a layer starts beside attention: about two norms, four to seven products, rotation, activation, sums."""
-
-
-@dataclass(frozen=True)
-class StepCounts:
-    """What a step does, in the numbers that its time follows from. Expectations and arrays over steps are allowed.
-
-    Args:
-        rows: rows of the dense layers, those of pads and finished rows among them.
-        query_slots: slots scanned in mode "per_token", without the launch factor.
-        span_slots: slots scanned in mode "varlen".
-        launches: attention launches of the paper's kernel, 1..2.
-        live: rows of the batch that are live.
-        query_rows: rows of the dense layers that attend.
-        calls: attention calls per layer of this package's own CPU engine; None: one for each live row.
-    """
-
-    rows: Number
-    query_slots: Number
-    span_slots: Number
-    launches: Number
-    live: Number
-    query_rows: Number
-    calls: Number | None = None
-
-    @classmethod
-    def from_account(cls, account: StepAccount, live: int, calls: int | None = None) -> StepCounts:
-        """Counts of a step from its account; finished rows attend to nothing."""
-        return cls(
-            rows=sum(account.input_rows.values()),
-            query_slots=sum(account.kv_slots_scanned["per_token"].values()),
-            span_slots=sum(account.kv_slots_scanned["varlen"].values()),
-            launches=account.attention_launches,
-            live=live,
-            query_rows=account.input_rows["useful"] + account.input_rows["pad"],
-            calls=calls,
-        )
-
-    @classmethod
-    def from_step(cls, step: StepTrace, padded_cache: bool = False) -> StepCounts:
-        """Counts of a recorded step. `padded_cache` tells how the engine grouped its rows: see `engine_calls`."""
-        live = sum(row.kind != "finished" for row in step.rows)
-        return cls.from_account(step.account, live, engine_calls(step.rows, padded_cache))
-
-
-def engine_calls(rows: Collection[RowTrace], padded_cache: bool) -> int:
-    """Attention calls per layer: in a padded cache neighbours that feed equally many tokens share one."""
-    calls, previous = 0, None
-    for row in rows:
-        attends = row.kind != "finished" and bool(row.input_token_ids)
-        shape = (len(row.input_token_ids), row.slots[-1]) if attends and row.slots else None
-        if attends and not (padded_cache and shape == previous):
-            calls += 1
-        previous = shape
-    return calls
-
-
-def trace_counts(trace: GenerationTrace) -> list[StepCounts]:
-    """Counts of every decode step of a trace."""
-    padded = trace.config.get("cache_layout") == "padded"
-    return [StepCounts.from_step(step, padded) for step in trace.decode_steps]
 
 
 @dataclass(frozen=True)
@@ -146,6 +86,8 @@ class CostModel:
         dense_ms: measured (rows, milliseconds) of the dense products, by rising rows, in place of `row_us`: linear
             between the points, and on beyond them.
         overlap: see `StepTime`.
+        windows: of the model's layers; counts are to be those of its mean layer (`trace_counts`, `count_batches` and
+            `expected_runs` take them).
 
     Raises:
         ConfigError: a cost is negative or not a number, or the kernel is unknown.
@@ -168,6 +110,7 @@ class CostModel:
     dense_ms: tuple[tuple[float, float], ...] | None = None
     overlap: bool = True
     source: str = field(default="", compare=False)
+    windows: WindowShares = ()
 
     def __post_init__(self) -> None:
         for each in fields(self):
@@ -244,7 +187,7 @@ class CostModel:
 
     def trace_seconds(self, trace: GenerationTrace) -> float:
         """Seconds of all decode steps of a trace."""
-        return float(sum(self.time(counts).total for counts in trace_counts(trace)))
+        return float(sum(self.time(counts).total for counts in trace_counts(trace, self.windows)))
 
     def explanation(self) -> str:
         """The formula in one sentence, with its numbers."""
@@ -276,7 +219,8 @@ class CostModel:
     def for_hardware(cls, hardware: Hardware, shape: ModelShape, dtype: str, kernel: str = "per_token") -> CostModel:
         """The roofline costs of a model on a machine.
 
-        Grouped heads: keys and values are read once for their group of heads. A sliding window counts as a full layer.
+        Grouped heads: keys and values are read once for their group of heads. A layer with a sliding window reads its
+        window alone.
 
         Args:
             hardware: a preset of `hardware.HARDWARE`, or your own; fitted costs are taken as they are.
@@ -312,6 +256,7 @@ class CostModel:
             experts_per_token=shape.experts_per_token,
             overlap=hardware.overlap,
             source=hardware.source,
+            windows=shape.window_shares,
         )
 
     @classmethod

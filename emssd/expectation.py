@@ -17,7 +17,9 @@ import numpy as np
 
 from emssd.acceptance import MAX_BATCH, Acceptance, Floats, Ints, check_whole
 from emssd.accounting import ATTENTION_MODES
+from emssd.model_shape import WindowShares
 from emssd.run_counts import RunCounts, check_method
+from emssd.window_expectation import BatchTerms, Kinds, RecentHoles, RowStates, WindowLayer, greedy_window, mean_layer
 
 NODES, NODE_WEIGHTS = np.polynomial.hermite_e.hermegauss(9)
 WEIGHTS = NODE_WEIGHTS / NODE_WEIGHTS.sum()
@@ -44,6 +46,7 @@ class _RowLaw:
         gain_less: P(gain < j), a finished row gains none.
         past_less, past_less_real: sum over live rows of P(gain of an earlier step < j), weighted with 1 and with the
             rows fed now.
+        states: where the row can be.
     """
 
     live: Floats
@@ -58,15 +61,19 @@ class _RowLaw:
     gain_less: Floats
     past_less: Floats
     past_less_real: Floats
+    states: RowStates
 
 
-def expected_steps(acceptance: Acceptance, batch_size: int, methods: Sequence[str]) -> dict[str, ExpectedRun]:
+def expected_steps(
+    acceptance: Acceptance, batch_size: int, methods: Sequence[str], windows: WindowShares = ()
+) -> dict[str, ExpectedRun]:
     """Expected counts of every decode step of a batch.
 
     Args:
         acceptance: how rows behave.
         batch_size: rows decoded together, 1 to 256.
         methods: command-line names.
+        windows: of the model's layers (`ModelShape.window_shares`); slots are then those of a mean layer.
 
     Returns:
         For each method its counts, arrays [steps], each given that the step exists (`happens` is that chance).
@@ -74,11 +81,11 @@ def expected_steps(acceptance: Acceptance, batch_size: int, methods: Sequence[st
     Raises:
         ConfigError: the batch size is out of range, or a method is unknown.
     """
-    return expected_runs(acceptance, [batch_size], methods)[batch_size]
+    return expected_runs(acceptance, [batch_size], methods, windows)[batch_size]
 
 
 def expected_runs(
-    acceptance: Acceptance, batch_sizes: Sequence[int], methods: Sequence[str]
+    acceptance: Acceptance, batch_sizes: Sequence[int], methods: Sequence[str], windows: WindowShares = ()
 ) -> dict[int, dict[str, ExpectedRun]]:
     """The same for several batch sizes, which share most of the work: batch size -> method -> counts.
 
@@ -92,9 +99,9 @@ def expected_runs(
     sizes = list(dict.fromkeys(batch_sizes))
     runs: dict[int, dict[str, ExpectedRun]] = {size: {} for size in sizes}
     plain = [method for method in methods if method.startswith("greedy")]
-    found = [run for method in plain for run in _greedy(acceptance, sizes, method)]
+    found = [run for method in plain for run in _greedy(acceptance, sizes, method, windows)]
     if len(plain) < len(methods):
-        batches = _Batches(acceptance, _row_law(acceptance.with_settings(**NO_PROMPTS)), sizes)
+        batches = _Batches(acceptance, _row_law(acceptance.with_settings(**NO_PROMPTS)), sizes, windows)
         found += [run for method in methods if method not in plain for run in batches.expected(method)]
     for run in found:
         runs[run.batch_size][run.method] = run
@@ -134,7 +141,14 @@ def _row_law(acceptance: Acceptance) -> _RowLaw:
         gain_less=_gain_less(weighted, gains, ended),
         past_less=_past_less(weighted, gains, np.ones_like(real)),
         past_less_real=_past_less(weighted, gains, real),
+        states=RowStates(weighted.sum(1) - hits, hits, cap, *_gain_moments(gains)),
     )
+
+
+def _gain_moments(gains: Floats) -> tuple[float, float]:
+    """Means of a gain and of its square, over rows."""
+    counts, chances = np.arange(1, gains.shape[1] + 1), WEIGHTS @ gains
+    return float(chances @ counts), float(chances @ counts**2)
 
 
 def _gain_law(hit: Floats, token: Floats, drafts: int) -> Floats:
@@ -205,13 +219,13 @@ def _past_less(weighted: Floats, gains: Floats, weights: Floats) -> Floats:
 class _Batches:
     """Expectations of whole batches: arrays [sizes, steps]."""
 
-    def __init__(self, acceptance: Acceptance, law: _RowLaw, sizes: Sequence[int]) -> None:
+    def __init__(self, acceptance: Acceptance, law: _RowLaw, sizes: Sequence[int], windows: WindowShares = ()) -> None:
         self.law, self.sizes = law, sizes
         self.rows = rows = np.array(sizes)[:, None]
         self.decoded = acceptance.output_tokens - 1
         self.prompt, self.longest = _prompts(acceptance, sizes)
         self.happens = 1 - (1 - law.live) ** rows
-        others = law.fed_less ** (rows - 1)[:, :, None]
+        self.others = others = law.fed_less ** (rows - 1)[:, :, None]
         self.width = (1 - law.fed_less * others).sum(2)
         wide = law.live[:, None] - (law.fed_less - (1 - law.live)[:, None]) * others  # P(live and width >= j)
         self.live_width = wide.sum(2)
@@ -220,12 +234,16 @@ class _Batches:
         self.all_single = others[:, :, 1] if others.shape[2] > 1 else np.ones(others.shape[:2])
         self.column, self.real_column = self._columns()
         self.mean_column = self.column / np.maximum(law.live, NEGLIGIBLE**2)
+        self.layers = [
+            (share, None if window is None else WindowLayer(acceptance, law.states, window))
+            for window, share in windows or ((None, 1.0),)
+        ]
 
     def _columns(self) -> tuple[Floats, Floats]:
         """E[moves of the shared column so far; a row is live], weighted with 1 and with the rows it feeds."""
         law, steps = self.law, np.arange(len(self.law.live))
         other_less = law.gain_less ** (self.rows - 1)[:, :, None]
-        before = np.cumsum(other_less, axis=1) - other_less
+        self.before = before = np.cumsum(other_less, axis=1) - other_less
         most = law.gain_less.shape[1]
         column = most * steps * law.live - np.einsum("tj,ntj->nt", law.past_less, before)
         return column, most * steps * law.real - np.einsum("tj,ntj->nt", law.past_less_real, before)
@@ -236,22 +254,9 @@ class _Batches:
         padded, filled = cache == "padded", inputs == "padded"
         none = np.zeros_like(self.happens)
         pads = self.live_width - law.real if filled else none
-        prompt_pads = self.longest - self.prompt if padded else 0 * self.longest
-        per_token = {
-            "useful": law.real * self.prompt + law.real_own + law.real_run + none,
-            "prompt_pad": law.real * prompt_pads,
-            "hole": self.real_column - law.real_own if padded else none,
-        }
-        needed = sum(per_token.values(), none)
-        per_token["pad_query"] = np.where(pads > NEGLIGIBLE, self._filled_up(padded) - needed, 0.0) if filled else none
-        varlen = {
-            "useful": law.live * self.prompt + law.own + law.real + none,
-            "prompt_pad": law.live * prompt_pads,
-            "hole": self.column - law.own if padded else none,
-            "pad_query": pads,
-        }
+        per_token, varlen, single = self._slots(padded, filled, pads)
         finished = self.width - self.live_width if filled else none
-        launches = 2 - self._single_share(padded, needed + per_token["pad_query"])
+        launches = 2 - self._single_share(single, sum(per_token.values(), none))
         tables = [{"useful": law.real + none, "pad": pads, "finished": finished}, per_token, varlen]
         scale = self.rows / self.happens
         inputs_of, *scans_of = [{kind: scale * np.maximum(v, 0.0) for kind, v in each.items()} for each in tables]
@@ -273,17 +278,59 @@ class _Batches:
             for place, size in enumerate(self.sizes)
         ]
 
+    def _slots(self, padded: bool, filled: bool, pads: Floats) -> tuple[Kinds, Kinds, Floats]:
+        """[sizes, steps] slots of a row of the mean layer: for each query, once per row, and where all are fed one."""
+        found = [(share, self._full_layer(padded, filled, pads)) for share, layer in self.layers if layer is None]
+        terms = self._terms(padded)
+        found += [(share, layer.scans(terms, pads)) for share, layer in self.layers if layer is not None]
+        if len(found) == 1:
+            return found[0][1]
+        per_token = mean_layer([(share, each) for share, (each, _, _) in found])
+        varlen = mean_layer([(share, once) for share, (_, once, _) in found])
+        return per_token, varlen, sum((share * single for share, (_, _, single) in found), np.zeros_like(pads))
+
+    def _terms(self, padded: bool) -> BatchTerms:
+        law = self.law
+        return BatchTerms(
+            prompt_pads=self.longest - self.prompt if padded else 0 * self.longest,
+            holes=RecentHoles(law.live, law.own, law.past_less, self.before) if padded else None,
+            real_holes=RecentHoles(law.real, law.real_own, law.past_less_real, self.before) if padded else None,
+            column=self.mean_column,
+            others_less=self.others,
+        )
+
+    def _full_layer(self, padded: bool, filled: bool, pads: Floats) -> tuple[Kinds, Kinds, Floats]:
+        law, none = self.law, np.zeros_like(self.happens)
+        prompt_pads = self.longest - self.prompt if padded else 0 * self.longest
+        per_token = {
+            "useful": law.real * self.prompt + law.real_own + law.real_run + none,
+            "prompt_pad": law.real * prompt_pads,
+            "hole": self.real_column - law.real_own if padded else none,
+        }
+        needed = sum(per_token.values(), none)
+        per_token["pad_query"] = np.where(pads > NEGLIGIBLE, self._filled_up(padded) - needed, 0.0) if filled else none
+        varlen = {
+            "useful": law.live * self.prompt + law.own + law.real + none,
+            "prompt_pad": law.live * prompt_pads,
+            "hole": self.column - law.own if padded else none,
+            "pad_query": pads,
+        }
+        return per_token, varlen, self._single(padded)
+
     def _filled_up(self, padded: bool) -> Floats:
         """Slots that a live row scans when it is fed as many tokens as the widest row."""
         start = self.longest if padded else self.prompt
         moved = self.live_width * self.mean_column if padded else self.own_width
         return self.live_width * start + moved + self.width_run
 
-    def _single_share(self, padded: bool, slots: Floats) -> Floats:
-        """Share of the slots that is scanned in steps where every row is fed one token: one launch."""
+    def _single(self, padded: bool) -> Floats:
+        """Slots that a row scans where it is fed one token."""
         law = self.law
         ragged = law.single * (self.prompt + 1) + law.single_own
-        single = law.single * (self.longest + self.mean_column + 1) if padded else ragged
+        return law.single * (self.longest + self.mean_column + 1) if padded else ragged
+
+    def _single_share(self, single: Floats, slots: Floats) -> Floats:
+        """Share of the slots that is scanned in steps where every row is fed one token: one launch."""
         return np.clip(single * self.all_single / np.maximum(slots, NEGLIGIBLE**2), 0.0, 1.0)
 
 
@@ -293,7 +340,7 @@ def _prompts(acceptance: Acceptance, sizes: Sequence[int]) -> tuple[float, Float
     return acceptance.mean_longest_prompt(1), longest
 
 
-def _greedy(acceptance: Acceptance, sizes: Sequence[int], method: str) -> list[ExpectedRun]:
+def _greedy(acceptance: Acceptance, sizes: Sequence[int], method: str, windows: WindowShares = ()) -> list[ExpectedRun]:
     """[sizes] plain decoding: all rows feed one token and live to the end."""
     steps = np.arange(acceptance.output_tokens - 1, dtype=float)
     none, one = np.zeros_like(steps), np.ones_like(steps)
@@ -302,7 +349,13 @@ def _greedy(acceptance: Acceptance, sizes: Sequence[int], method: str) -> list[E
     runs = []
     for size, most in zip(sizes, longest[:, 0], strict=True):
         pads = size * (most - prompt) * one if padded else none
-        scanned = {"useful": size * (prompt + steps + 1), "prompt_pad": pads, "hole": none, "pad_query": none}
+        full = {"useful": size * (prompt + steps + 1), "prompt_pad": pads, "hole": none, "pad_query": none}
+        apart = float(most - prompt) if padded else 0.0
+        tables = [
+            (share, full if window is None else greedy_window(acceptance, window, len(steps), apart, size))
+            for window, share in windows
+        ]
+        scanned = mean_layer(tables) if tables else full
         runs.append(
             RunCounts(
                 method=method,

@@ -13,6 +13,7 @@ from emssd.acceptance import MAX_BATCH, Acceptance, Floats, Ints
 from emssd.config import BASELINE
 from emssd.cost_model import CostModel, StepCounts
 from emssd.expectation import expected_runs
+from emssd.model_shape import WindowShares
 
 LONGEST_DRAFT = 16
 COUNTED = ("rows", "query_slots", "span_slots", "launches", "live", "query_rows")
@@ -47,9 +48,11 @@ class Runs:
 
 
 @lru_cache(maxsize=256)
-def runs_of(acceptance: Acceptance, batches: tuple[int, ...], methods: tuple[str, ...]) -> Runs:
-    """Expected runs, greedy's among them."""
-    found = expected_runs(acceptance, batches, methods)
+def runs_of(
+    acceptance: Acceptance, batches: tuple[int, ...], methods: tuple[str, ...], windows: WindowShares = ()
+) -> Runs:
+    """Expected runs, greedy's among them; `windows` are those of the cost model that they are priced with."""
+    found = expected_runs(acceptance, batches, methods, windows)
     runs = {(batch, name): run for batch, each in found.items() for name, run in each.items()}
     parts = [run.step_counts() for run in runs.values()]
     lengths = [len(run.happens) for run in runs.values()]
@@ -103,7 +106,7 @@ def slower_ranges(
         once between two neighbouring sizes of `TRIED`.
     """
     missing = tuple(batch for batch in TRIED if batch not in (known or {}))
-    factors = runs_of(acceptance, missing, (BASELINE, method)).speed_ups(costs) if missing else {}
+    factors = runs_of(acceptance, missing, (BASELINE, method), costs.windows).speed_ups(costs) if missing else {}
     known = {**(known or {}), **{batch: factors[batch, method] for batch in missing}}
     slower = _slower(acceptance, costs, method, known)
     found: list[tuple[int, int]] = []
@@ -121,7 +124,7 @@ def _slower(acceptance: Acceptance, costs: CostModel, method: str, known: Mappin
     def slower(batch: int) -> bool:
         if batch in known:
             return known[batch] < 1
-        return runs_of(acceptance, (batch,), (BASELINE, method)).speed_ups(costs)[batch, method] < 1
+        return runs_of(acceptance, (batch,), (BASELINE, method), costs.windows).speed_ups(costs)[batch, method] < 1
 
     return slower
 
@@ -143,7 +146,8 @@ def best_lengths(
     """
     found: dict[str, tuple[int, float]] = {}
     for length in range(1, LONGEST_DRAFT + 1):
-        factors = runs_of(acceptance.with_settings(num_draft_tokens=length), (batch,), (BASELINE, *methods))
+        rows = acceptance.with_settings(num_draft_tokens=length)
+        factors = runs_of(rows, (batch,), (BASELINE, *methods), costs.windows)
         speed_ups = factors.speed_ups(costs)
         for name in methods:
             if name not in found or speed_ups[batch, name] > found[name][1]:

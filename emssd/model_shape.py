@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+
+WindowShares = tuple[tuple[int | None, float], ...]
+"""(window, share of the layers that have it), None for layers without one; empty where no layer has a window."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,11 @@ class ModelShape:
             measured_expert_weights=count("expert_weights", 0),
             latent_width=count("latent_width", 0),
         )
+
+    @property
+    def window_shares(self) -> WindowShares:
+        """Windows with the share of layers that have each, as expectations and drawn batches take them."""
+        return tuple((window, count / self.layers) for window, count in Counter(self.windows).items())
 
     @property
     def slot_values(self) -> int:

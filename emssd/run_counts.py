@@ -13,6 +13,11 @@ from emssd.accounting import ATTENTION_MODES, INPUT_KINDS, SCAN_KINDS
 from emssd.config import METHODS
 from emssd.cost_model import CostModel, StepCounts
 from emssd.errors import ConfigError
+from emssd.model_shape import WindowShares
+from emssd.window_counts import FedRows, window_scans
+
+Tables = dict[str, Any]
+"""Kind -> array."""
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,8 @@ class RunCounts:
         tokens: tokens that decode steps put out, prefill's left out; [batches] of several runs.
         happens: probability that the step exists; 1 or 0 where it was counted.
         input_rows: by INPUT_KINDS, given that the step exists.
-        kv_slots_scanned: ATTENTION_MODES -> SCAN_KINDS, given that the step exists, without the launch factor.
+        kv_slots_scanned: ATTENTION_MODES -> SCAN_KINDS, given that the step exists, without the launch factor; of one
+            layer, or of the mean layer of a model with windows.
         launches: attention launches of the paper's kernel, 1 to 2, as they weigh on the slots.
         live: rows that are live, given that the step exists.
     """
@@ -87,12 +93,13 @@ def speed_up(counts: RunCounts, baseline: RunCounts, cost_model: CostModel) -> f
     return float(np.sum(baseline.seconds(cost_model))) / seconds if seconds else 1.0
 
 
-def count_batches(batches: Trajectories, method: str) -> RunCounts:
+def count_batches(batches: Trajectories, method: str, windows: WindowShares = ()) -> RunCounts:
     """Count what a method's layout makes of invented rows, exactly as plans and accounts would.
 
     Args:
         batches: what `Trajectories.batches` gave; [batches, steps, rows].
         method: a command-line name; greedy ones decode the same tokens one by one.
+        windows: of the model's layers (`ModelShape.window_shares`); slots are then those of a mean layer.
 
     Returns:
         Counts with arrays [batches, steps].
@@ -113,18 +120,8 @@ def count_batches(batches: Trajectories, method: str) -> RunCounts:
         longest = batches.prompt_lengths.max(1)[:, None, None]
         prompt_pads = np.broadcast_to(longest - batches.prompt_lengths[:, None, :], own.shape)
         holes = _before(gained.max(2, keepdims=True)) - _before(gained)
-    dead = {"prompt_pad": prompt_pads, "hole": holes}
-    start = own + prompt_pads + holes
-    per_token = {
-        "useful": real * own + real * (real + 1) // 2,
-        **{kind: real * slots for kind, slots in dead.items()},
-        "pad_query": pads * (start + real) + pads * (pads + 1) // 2,
-    }
-    varlen = {
-        "useful": np.where(live, own + real, 0),
-        **{kind: np.where(live, slots, 0) for kind, slots in dead.items()},
-        "pad_query": pads,
-    }
+    rows = FedRows(_before(gained), own, prompt_pads, holes, real, pads)
+    per_token, varlen = _mean_layer(rows, windows)
     return RunCounts(
         method=method,
         batch_size=real.shape[2],
@@ -137,6 +134,35 @@ def count_batches(batches: Trajectories, method: str) -> RunCounts:
         launches=np.where(width[:, :, 0] > 1, 2.0, 1.0),
         live=live.sum(2).astype(float),
     )
+
+
+def _mean_layer(rows: FedRows, windows: WindowShares) -> tuple[Tables, Tables]:
+    """Slots by kind, per token and once per row, of the mean of layers with these windows."""
+    if not windows:
+        return _full_layer(rows)
+    found = [(share, _full_layer(rows) if window is None else window_scans(rows, window)) for window, share in windows]
+
+    def mean(mode: int) -> Tables:
+        return {kind: sum(share * tables[mode][kind] for share, tables in found) for kind in SCAN_KINDS}
+
+    return mean(0), mean(1)
+
+
+def _full_layer(rows: FedRows) -> tuple[Tables, Tables]:
+    own, real, pads, live = rows.own, rows.real, rows.pads, rows.real > 0
+    dead = {"prompt_pad": rows.prompt_pads, "hole": rows.holes}
+    start = own + rows.prompt_pads + rows.holes
+    per_token = {
+        "useful": real * own + real * (real + 1) // 2,
+        **{kind: real * slots for kind, slots in dead.items()},
+        "pad_query": pads * (start + real) + pads * (pads + 1) // 2,
+    }
+    varlen = {
+        "useful": np.where(live, own + real, 0),
+        **{kind: np.where(live, slots, 0) for kind, slots in dead.items()},
+        "pad_query": pads,
+    }
+    return per_token, varlen
 
 
 def check_method(method: str) -> tuple[str, str]:
@@ -163,5 +189,5 @@ def _one_by_one(gained: Ints, decoded: int) -> tuple[Ints, Ints]:
     return np.zeros_like(one), one
 
 
-def _sum_rows(kinds: dict[str, Ints], names: Sequence[str]) -> dict[str, Floats]:
+def _sum_rows(kinds: Tables, names: Sequence[str]) -> dict[str, Floats]:
     return {name: kinds[name].sum(2).astype(float) for name in names}

@@ -145,6 +145,7 @@ class Simulation:
             "model": setting.model[0],
             "dtype": setting.dtype,
             "kernel": setting.cost_model.kernel,
+            **({"windows": [list(each) for each in windows]} if (windows := setting.cost_model.windows) else {}),
             "batches": setting.batches,
             "seed": setting.seed,
             "runs": entries,
@@ -172,7 +173,7 @@ def run_simulation(setting: Setting, progress: Callable[[int], object] = lambda 
     runs: dict[int, dict[str, RunTotals]] = {size: {} for size in setting.batch_sizes}
     for size, piece in _pieces(setting):
         for method in methods:
-            found = RunTotals.of(count_batches(piece, method), setting.cost_model)
+            found = RunTotals.of(count_batches(piece, method, setting.cost_model.windows), setting.cost_model)
             runs[size][method] = runs[size][method] + found if method in runs[size] else found
             progress(len(piece.prompt_lengths))
     drafting = [method for method in setting.methods if not method.startswith("greedy")]

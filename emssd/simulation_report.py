@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from emssd.acceptance import MAX_BATCH
 from emssd.config import BASELINE
 from emssd.expected_speeds import LONGEST_DRAFT, Ranges
+from emssd.model_shape import ModelShape
 from emssd.simulation import RunTotals, Simulation, batch_memory_note
 
 LABEL, CELL = 42, 10
@@ -52,7 +53,18 @@ def _head(simulation: Simulation) -> list[str]:
         f"prompts {prompts}; {numbers.output_tokens} output tokens. {setting.batches} batches of each size, seed "
         f"{setting.seed}.",
     ]
+    lines += [f"{words[0].upper()}{words[1:]}." for words in [window_words(setting.model[1])] if words]
     return lines + [f"Note: {words}" for words in _memory_notes(simulation)]
+
+
+def window_words(shape: ModelShape) -> str:
+    """What windows do to counts of slots; "" of a model without them."""
+    windows = [window for window in shape.windows if window is not None]
+    if not windows:
+        return ""
+    return (
+        f"{len(windows)} of {shape.layers} layers see the last {windows[0]:,} tokens: slots are those of a mean layer"
+    )
 
 
 def _memory_notes(simulation: Simulation) -> Iterator[str]:

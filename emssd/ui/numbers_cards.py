@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from emssd.config import METHOD_TITLES
+from emssd.simulation_report import window_words
 from emssd.ui.numbers_bench import measured_card
 from emssd.ui.numbers_card import head, plot
 from emssd.ui.numbers_cells import cells_button
@@ -119,7 +120,8 @@ def _slots(settings: Settings, parts: dict[str, StepParts], dark: bool) -> None:
     from emssd.ui import numbers_charts
 
     note = SLOTS_NOTES[settings.kernel]
-    head(f"What attention reads, batch {settings.batch}", f"{note}; padding by kind, never one number")
+    windows = f". {words}" if (words := window_words(settings.shape)) else ""
+    head(f"What attention reads, batch {settings.batch}", f"{note}; padding by kind, never one number{windows}")
     amounts = {name: part.slots for name, part in parts.items()}
     ends = {name: f"{part.attention_ms:.3g} ms" for name, part in parts.items()}
     unit = "Thousand KV slots per step and layer"

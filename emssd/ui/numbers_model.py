@@ -10,6 +10,7 @@ from emssd.acceptance import Acceptance
 from emssd.expectation import ExpectedRun, expected_runs
 from emssd.expected_speeds import Ranges, best_lengths, runs_of, slower_ranges
 from emssd.hardware import dtype_bytes
+from emssd.model_shape import WindowShares
 from emssd.paper import LABELS as FITTED
 from emssd.paper import PUBLISHED
 from emssd.ui.numbers_settings import Settings, dtype_of
@@ -42,7 +43,7 @@ class Curves:
 def curves(settings: Settings) -> Curves:
     """Speed-ups of every method by batch size."""
     acceptance, costs = settings.acceptance, settings.cost_model
-    factors = runs_of(acceptance, CURVE, EVERY).speed_ups(costs)
+    factors = runs_of(acceptance, CURVE, EVERY, costs.windows).speed_ups(costs)
     lines = {name: {batch: factors[batch, name] for batch in CURVE} for name in TAKEN_APART}
     return Curves(lines, {name: slower_ranges(acceptance, costs, name, lines[name]) for name in MAIN})
 
@@ -66,7 +67,8 @@ def paper_points(settings: Settings) -> dict[str, dict[int, float]]:
 
 def factors_at(settings: Settings) -> dict[str, float]:
     """Method -> speed-up over greedy at the settings' batch."""
-    factors = runs_of(settings.acceptance, (settings.batch,), EVERY).speed_ups(settings.cost_model)
+    costs = settings.cost_model
+    factors = runs_of(settings.acceptance, (settings.batch,), EVERY, costs.windows).speed_ups(costs)
     return {name: factors[settings.batch, name] for name in TAKEN_APART}
 
 
@@ -116,12 +118,12 @@ class StepParts:
 
 
 @lru_cache(maxsize=64)
-def _expected(acceptance: Acceptance, batch: int) -> dict[str, ExpectedRun]:
-    return expected_runs(acceptance, [batch], EVERY)[batch]
+def _expected(acceptance: Acceptance, batch: int, windows: WindowShares) -> dict[str, ExpectedRun]:
+    return expected_runs(acceptance, [batch], EVERY, windows)[batch]
 
 
 def _run(settings: Settings, method: str) -> ExpectedRun:
-    return _expected(settings.acceptance, settings.batch)[method]
+    return _expected(settings.acceptance, settings.batch, settings.shape.window_shares)[method]
 
 
 def step_parts(settings: Settings, method: str) -> StepParts:
