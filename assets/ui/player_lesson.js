@@ -3,14 +3,15 @@
 // sealed, marked, stops}.
 
 const LESSON_TOP = 58, TIGHT = 760;
+const TEXT_GAP = 9; // between a pane's own text and its other section
 const COVER_MORE = 3; // slots, so that the number of covered cells tells nothing
 // How much is seen at once, the best first: which sections, and what is left out (classes of the style sheet).
 const SMALL_LEVELS = [[0, ""], [1, ""], [1, "slim"], [1, "slim brief"]];
-const OWN_TEXT_LEVELS = [[0, ""], [0, "slim"], ...SMALL_LEVELS.slice(1)];
+const OWN_TEXT_LEVELS = [[0, ""], [0, "slim"], ...SMALL_LEVELS.slice(1), [1, "slim brief textless"]];
 const MANY_LEVELS = [[1, ""], [1, "brief"], [1, "mute"], [1, "slim mute"]];
 const MANY_BATCH_LEVELS = [[1, "slim"], [1, "slim brief"], [1, "slim brief mute"], [2, "slim brief mute"], [2, "slim brief mute bare"]];
 const BATCH_LEVELS = [[0, "slim"], [1, "slim"], [1, "slim brief"], [2, "slim"], [2, "slim brief"], [2, "slim brief bare"]];
-const LESS = ["slim", "brief", "mute", "bare"];
+const LESS = ["slim", "brief", "mute", "textless", "bare"];
 const PANE_WORDS = ["", "", "both", "all three", "all four"];
 const INPUT_STAGES = [0, 1, 4]; // draft, pack, verify are told of the fed tokens, the others of the cache
 
@@ -189,7 +190,9 @@ class Lesson {
     const own = pane.view.sections.filter(({ name }) => name !== "text");
     for (const section of own) section.node.hidden = !shown.includes(section.name);
     const tall = (names) => own.filter(({ name }) => names.includes(name)).reduce((sum, { canvas }) => sum + parseFloat(canvas.style.height || 0) + (isBatch && !bare ? 27 : 9), 0);
-    pane.view.node.style.minHeight = level ? Math.max(tall(input), tall(cache)) - 9 + "px" : "";
+    const ownText = !isBatch && !this.player.sharesText, seen = ownText && !root.classList.contains("textless");
+    const above = (ownText ? TEXT_GAP : 0) + (seen ? parseFloat(pane.view.sections[0].canvas.style.height || 0) : 0);
+    pane.view.node.style.minHeight = level ? above + Math.max(tall(input), tall(cache)) - 9 + "px" : "";
   }
 
   paint() {
