@@ -101,14 +101,24 @@ class WindowLayer:
         fed = np.arange(acceptance.num_draft_tokens + 1)
         self.reaches = (self.tokens[:, None] + fed + 1 < window).astype(float)  # [tokens, query]: some of the prompt
         self.share = self._share_of_holes(fed)
+        live = states.live
+        real = live.sum(1) + states.hits @ states.cap
+        self.each, self.once = self._useful()
+        self.each_reaches, self.once_reaches = self._sum(self.reaches), live @ self.reaches[:, 0]
+        self.each_share = np.minimum(self._sum(self.share) / np.maximum(real, TINY), 1.0)
+        once = (live * self.share[:, :, 0]).sum(1) / np.maximum(live.sum(1), TINY)
+        self.once_share = np.minimum(once, 1.0)
 
     def _share_of_holes(self, fed: Ints) -> Floats:
         """[steps, tokens, query] part of a row's holes that lies in the window: of the steps that fed its tokens.
 
+        One entry serves all steps where the window holds every output.
         The last n tokens are from n / mean + (var + mean ** 2 - mean) / (2 * mean ** 2) steps on average.
         """
         mean, square = self.states.gain_mean, self.states.gain_square
         left = self.window - 1 - fed  # output tokens before this step that the query sees
+        if len(self.tokens) <= left[-1]:
+            return np.ones((1, len(self.tokens), len(fed)))
         more = (square - mean) / (2 * mean**2)
         steps, tokens = np.maximum(self.steps, 1)[:, None, None], np.maximum(self.tokens, 1)[:, None]
         share = np.clip(left / tokens + more / steps, 0.0, 1.0)
@@ -116,13 +126,11 @@ class WindowLayer:
         return np.where(self.tokens[:, None] <= left, 1.0, share)
 
     def _sum(self, values: Floats) -> Floats:
-        """Sum of [tokens, query] or [steps, tokens, query] over the rows that are fed: [steps]."""
-        behind = np.take_along_axis(
-            np.cumsum(values, axis=-1), np.broadcast_to(self.states.cap[:, None], (*values.shape[:-1], 1)), axis=-1
-        )[..., 0]
-        return (self.states.miss * values[..., 0] + self.states.hits * behind).sum(1)
+        """Sum of [tokens, query], or of [steps, tokens, query], over the rows that are fed: [steps]."""
+        inside = values * (np.arange(values.shape[-1]) <= self.states.cap[:, None])
+        return (self.states.miss * values[..., 0] + self.states.hits * inside.sum(-1)).sum(1)
 
-    def useful(self) -> tuple[Floats, Floats]:
+    def _useful(self) -> tuple[Floats, Floats]:
         """[steps] E[useful slots], for each query and once per row."""
         states, after = self.states, self.tokens + 1
         each = states.miss @ self.seen[after]
@@ -138,32 +146,33 @@ class WindowLayer:
             pads: E[pads that a row is fed].
         """
         live, none = self.states.live, np.zeros_like(pads)
-        each, once = self.useful()
-        real = self._sum(np.ones_like(self.reaches))
-        share = np.minimum(self._sum(self.share) / np.maximum(real, TINY), 1.0)
-        first = np.minimum((live * self.share[:, :, 0]).sum(1) / np.maximum(live.sum(1), TINY), 1.0)
         per_token = {
-            "useful": each + none,
-            "prompt_pad": self._sum(self.reaches) * terms.prompt_pads,
-            "hole": none if terms.real_holes is None else terms.real_holes.of(share),
+            "useful": self.each + none,
+            "prompt_pad": self.each_reaches * terms.prompt_pads,
+            "hole": none if terms.real_holes is None else terms.real_holes.of(self.each_share),
             "pad_query": self._pads(terms) if pads.any() else none,
         }
         varlen = {
-            "useful": once + none,
-            "prompt_pad": live @ self.reaches[:, 0] * terms.prompt_pads,
-            "hole": none if terms.holes is None else terms.holes.of(first),
+            "useful": self.once + none,
+            "prompt_pad": self.once_reaches * terms.prompt_pads,
+            "hole": none if terms.holes is None else terms.holes.of(self.once_share),
             "pad_query": pads,
         }
         alone = np.where(self.states.cap == 0, live, self.states.miss)
-        return per_token, varlen, np.einsum("ts,nts->nt", alone, self._last(terms, 0 * self.states.cap))
+        return per_token, varlen, np.einsum("ts,nts->nt", alone, self._last(terms, self.tokens, 0 * self.states.cap))
 
-    def _last(self, terms: BatchTerms, query: Ints) -> Floats:
-        """[sizes, steps, tokens] slots that a row's query of that number scans."""
-        tokens = self.tokens
-        share = np.take_along_axis(self.share, np.broadcast_to(query[:, None], (*self.share.shape[:2], 1)), axis=2)
-        holes = 0.0 if terms.holes is None else np.maximum(terms.column[:, :, None] - tokens, 0) * share[:, :, 0]
-        reaches = np.take_along_axis(self.reaches, query[:, None], axis=1)[:, 0]
-        return self.seen[tokens + query + 1] + terms.prompt_pads[:, :, None] * reaches + holes
+    def _last(self, terms: BatchTerms, tokens: Ints, query: Ints) -> Floats:
+        """[sizes, steps, tokens] slots that a query of a row with so many tokens scans.
+
+        Args:
+            terms: of the rest of the batch.
+            tokens, query: [tokens] of the row, and the query's number in the step.
+        """
+        prompt = terms.prompt_pads * self.reaches[tokens, query]
+        scanned = (self.seen[tokens + query + 1] + prompt)[:, None]
+        if terms.holes is None:
+            return np.broadcast_to(scanned, (len(prompt), len(self.steps), len(tokens)))
+        return scanned + np.maximum(terms.column[:, :, None] - tokens, 0) * self.share[:, tokens, query]
 
     def _pads(self, terms: BatchTerms) -> Floats:
         """[sizes, steps] E[slots that pads scan]: all that the last token scans, and the pads up to their own."""
@@ -172,18 +181,19 @@ class WindowLayer:
             np.cumsum(more[..., ::-1], axis=-1)[..., ::-1] - more
         )  # [.., n]: E[pads behind n tokens], n = 1 .. K + 1
         run = np.cumsum(count[..., ::-1], axis=-1)[..., ::-1]  # E[1 + 2 + .. + pads]
-        states, cap = self.states, self.states.cap
-        found = np.zeros(more.shape[:2])
-        for chance, query in ((states.miss, 0 * cap), (states.hits, cap)):
-            found += np.einsum("ts,nts,nts->nt", chance, count[:, :, query], self._last(terms, query))
-            found += np.einsum("ts,nts->nt", chance, run[:, :, query])
-        return found
+        miss, cap = self.states.miss, self.states.cap
+        missed = np.einsum("ts,nts->nt", miss, self._last(terms, self.tokens, 0 * cap))
+        found = count[:, :, 0] * missed + run[:, :, 0] * miss.sum(1)
+        near = np.flatnonzero(cap < more.shape[2] - 1)  # near its end a row is given fewer drafts, and pads behind them
+        hits, query = self.states.hits[:, near], cap[near]
+        last = self._last(terms, near, query)
+        return found + np.einsum("ts,nts->nt", hits, count[:, :, query] * last + run[:, :, query])
 
 
 def seen_of(acceptance: Acceptance, window: int, count: int) -> Floats:
     """[count] E[min(prompt + n, window)], tokens that the query behind n of a row's own ones sees, for n = 0, 1, .."""
     lengths = acceptance.prompt_quantiles()
-    return np.array([np.minimum(lengths + n, window).mean() for n in range(count)])
+    return np.minimum(lengths[:, None] + np.arange(count), window).mean(0)
 
 
 def greedy_window(acceptance: Acceptance, window: int, steps: int, prompt_pads: float, size: int) -> dict[str, Floats]:

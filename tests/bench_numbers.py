@@ -14,12 +14,16 @@ from dataclasses import replace
 
 from emssd.acceptance import Acceptance
 from emssd.expectation import expected_runs
+from emssd.model_config import shape_from_config
 from emssd.ui.numbers_charts import speed_ups
 from emssd.ui.numbers_model import EVERY, MAIN, best_drafts, curves, paper_points, step_parts
+from emssd.ui.numbers_own import model_text
 from emssd.ui.numbers_settings import BATCHES, Settings, default_settings
+from tests.test_windows import GPT_OSS
 
 REPEATS = 21
 FIT = default_settings()
+WINDOWS = default_settings("h200", model_text("gpt-oss", shape_from_config(GPT_OSS)))
 COUNTS_MS, SLIDER_MS = 10.0, 100.0
 
 
@@ -45,6 +49,7 @@ SLIDERS: dict[str, Callable[[int], Settings]] = {
     "draft length": lambda n: replace(FIT, length=1 + n % 16, batch=(8, 16)[n // 16]),
     "mean length": lambda n: replace(FIT, mean=700 + n),
     "spread": lambda n: replace(FIT, spread=300 + n),
+    "draft found, a model with windows": lambda n: replace(WINDOWS, hit=60.0 + n),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 from tests.browser import READY, expect, in_browser, run_count, visiting, wait_for_layout, wait_until
@@ -83,3 +84,37 @@ def test_on_a_narrow_window_the_controls_are_a_drawer(browser, server):
         wait_for_layout(page)
         assert page.evaluate("document.documentElement.scrollWidth") <= 1024
         wait_until(lambda: page.get_by_role("img").count() >= 4)
+
+
+CONFIG = {
+    **{"model_type": "mistral", "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32},
+    **{"num_attention_heads": 32, "num_key_value_heads": 8, "vocab_size": 32000, "sliding_window": 4096},
+}
+
+
+def test_an_own_config_opens_in_a_popover_and_its_link_restores_it(browser, server):
+    with visiting(browser, server, "Numbers") as page:
+        wait_for_charts(page)
+        page.locator(".st-key-numbers_model").get_by_role("combobox").click()
+        page.get_by_role("option", name="Own config…").click()
+        pasted = page.locator(".st-key-numbers_own_model_text textarea")
+        pasted.fill('{"hidden_size": 0}')
+        page.get_by_role("button", name="Use this model").click()
+        page.get_by_text("hidden_size must be a whole number from 1").wait_for()
+        assert pasted.input_value() == '{"hidden_size": 0}', "a refusal lost what was entered"
+        pasted.fill(json.dumps(CONFIG))
+        page.get_by_role("button", name="Use this model").click()
+        page.get_by_text("mistral with prompt lookup on NVIDIA A100 80 GB (SXM)").wait_for()
+        pasted.wait_for(state="hidden")
+        page.get_by_text("window 4,096 in 32 layers").wait_for()
+        plot = page.locator(".stPlotlyChart").first
+        plot.get_by_text("mistral on NVIDIA A100 80 GB (SXM)").wait_for()
+        plot.hover()
+        with page.expect_download() as picture:
+            plot.locator('[data-title^="Download"]').click()
+        assert picture.value.suggested_filename == "numbers-speed-up-mistral-on-NVIDIA-A100-80-GB-SXM.png"
+        page.wait_for_function(f"({ADDRESS})('model')?.startsWith('own~')")
+        page.get_by_role("link", name="Compare").click()
+        page.get_by_text("mistral with prompt lookup on NVIDIA A100 80 GB (SXM)").wait_for(state="hidden")
+        page.go_back()
+        page.get_by_text("mistral with prompt lookup on NVIDIA A100 80 GB (SXM)").wait_for()
