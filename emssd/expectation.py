@@ -109,6 +109,11 @@ def expected_runs(
 
 
 @lru_cache(maxsize=64)
+def _window_layer(acceptance: Acceptance, window: int) -> WindowLayer:
+    return WindowLayer(acceptance, _row_law(acceptance.with_settings(**NO_PROMPTS)).states, window)
+
+
+@lru_cache(maxsize=64)
 def _row_law(acceptance: Acceptance) -> _RowLaw:
     """The law of one row, exact but for the rule over z."""
     drafts, ends = acceptance.num_draft_tokens, acceptance.output_tokens - 1
@@ -235,7 +240,7 @@ class _Batches:
         self.column, self.real_column = self._columns()
         self.mean_column = self.column / np.maximum(law.live, NEGLIGIBLE**2)
         self.layers = [
-            (share, None if window is None else WindowLayer(acceptance, law.states, window))
+            (share, None if window is None else _window_layer(acceptance, window))
             for window, share in windows or ((None, 1.0),)
         ]
 

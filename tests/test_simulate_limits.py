@@ -72,9 +72,9 @@ def test_pieces_are_other_rows_and_add_up_to_all_batches(run, monkeypatch):
     whole = json.loads(run(*QUICK, *arguments)[1])["runs"]
     monkeypatch.setattr(simulation, "PIECE", 23 * 12)
 
-    def counted(piece, method):
+    def counted(piece, method, windows):
         calls.append(piece.prompt_lengths)
-        return count(piece, method)
+        return count(piece, method, windows)
 
     count = simulation.count_batches
     monkeypatch.setattr(simulation, "count_batches", counted)
@@ -101,11 +101,11 @@ def test_ctrl_c_between_pieces_leaves_with_130(run, monkeypatch):
     monkeypatch.setattr(simulation, "PIECE", 1)
     count, calls = simulation.count_batches, []
 
-    def third(piece, method):
+    def third(piece, method, windows):
         calls.append(method)
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return count(piece, method)
+        return count(piece, method, windows)
 
     monkeypatch.setattr(simulation, "count_batches", third)
     assert run(*QUICK)[:2] == (130, "")

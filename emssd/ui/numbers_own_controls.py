@@ -79,9 +79,8 @@ def own_model_popover(take: Take) -> None:
         )
         st.text_area("or its text", key=_key("model", "text"), height=110, placeholder=EXAMPLE)
         _name("model")
-        st.caption(MODEL_NOTE)
-        if st.session_state["numbers_hardware"] == PAPER:
-            st.caption(PAPER_NOTE)
+        papers = st.session_state["numbers_hardware"] == PAPER
+        st.caption(f"{MODEL_NOTE} {PAPER_NOTE}" if papers else MODEL_NOTE)
         _button("model", "Use this model", _model, take)
 
 
