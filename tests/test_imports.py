@@ -65,6 +65,7 @@ ORDER = [
     "window_counts",
     "run_counts",
     "window_expectation",
+    "row_law",
     "expectation",
     "expected_speeds",
     "paper",
