@@ -34,8 +34,8 @@ class Cell:
 
     Args:
         state: one of `STATES`. "pending" is a committed token outside the cache's length (an accepted end of
-            sequence); "draft" is written but not judged yet; "rejected" is stale beyond the cursor; "hole" is
-            masked for ever; "pad" says its cause.
+            sequence, or the last draft that a cut to the minimum leaves); "draft" is written but not judged yet;
+            "rejected" is stale beyond the cursor; "hole" is masked for ever; "pad" says its cause.
         token_id: what was last written there, None if nothing.
         position: the token's position in its row, None where nobody may look.
         step: step that wrote it (0 is prefill), None if nothing was written.
@@ -103,7 +103,8 @@ def _replay(trace: GenerationTrace, last: int, substep: str) -> Iterator[tuple[G
                 _verify(cells, row)
             if until >= SUBSTEPS.index("commit"):
                 _commit(cells, row)
-                origins[row.row] = row.next_kind or origins[row.row]
+                if row.num_emitted:
+                    origins[row.row] = row.next_kind or "accepted"
         yield grid, step.index
 
 
@@ -131,7 +132,7 @@ def _commit(cells: list[Cell], row: RowTrace) -> None:
             cells[slot] = Cell("pad", cause="prompt")
         return
     end = row.cache_start + row.num_emitted
-    ended_by_draft = row.num_emitted == row.num_accepted > 0
+    ended_by_draft = row.num_emitted == row.num_accepted > 0  # by an end of sequence or a cut
     if ended_by_draft:
         cells[end] = replace(cells[end], state="pending")
         end += 1

@@ -136,6 +136,11 @@ class GenerationTrace:
         """Whether every row has ended."""
         return all(row.finish_reason is not None for row in self.rows)
 
+    @property
+    def cut(self) -> bool:
+        """Whether every row keeps only as many tokens as the slowest live row gained: `config["keeps"] = "minimum"`."""
+        return self.config.get("keeps") == "minimum"
+
     def to_dict(self) -> dict[str, Any]:
         """Plain data, schema 1."""
         return {
@@ -265,8 +270,23 @@ def finish_reason(
     return "context" if len(output_token_ids) >= output_limit else None
 
 
+def verdict(row: RowTrace, eos_token_ids: Sequence[int] = ()) -> tuple[int, int]:
+    """Drafts of a live row that the target accepts, and tokens it gains with them, before any cut to the minimum.
+
+    The walk over the drafts ends at the first that is not the target's answer, or at an accepted end of sequence.
+    """
+    accepted = 0
+    for draft, answer in zip(row.draft_token_ids, row.target_token_ids, strict=False):
+        if draft != answer:
+            break
+        accepted += 1
+        if draft in eos_token_ids:
+            return accepted, accepted
+    return accepted, accepted + 1
+
+
 def next_kind(num_drafted: int, num_accepted: int, num_emitted: int) -> str | None:
-    """What the target's own token of a step is; None where an accepted end of sequence left no room for one."""
+    """What the target's own token of a step is; None where an end of sequence or a cut left no room for one."""
     if num_emitted <= num_accepted:
         return None
     if num_drafted == 0:

@@ -11,7 +11,7 @@ from emssd.accounting import StepAccount, step_account
 from emssd.config import SpeculativeConfig
 from emssd.errors import ConfigError, TraceError
 from emssd.layouts import Row, StepPlan, make_layout, output_limits, prefill_plan
-from emssd.trace import GenerationTrace, RowTrace, StepTrace, finish_reason, next_kind
+from emssd.trace import GenerationTrace, RowTrace, StepTrace, finish_reason, next_kind, verdict
 
 
 def read_config(data: dict[str, Any]) -> SpeculativeConfig:
@@ -41,6 +41,8 @@ def _unknown_draft_length(row: int, step: int) -> int:
 
 def check_consistency(trace: GenerationTrace) -> None:
     """Run the trace's layout again over its drafts and emitted counts, and compare all that it shows.
+
+    Rows keep all that they gained; where `config["keeps"]` is "minimum", just as much as the slowest live row gained.
 
     Raises:
         TraceError: names the first field that differs from what the layout says.
@@ -92,8 +94,11 @@ def _check_ids(path: str, row: RowTrace, vocab: int) -> None:
             raise TraceError(f"{path}.{name} holds the id {largest}, outside the vocabulary 0..{vocab - 1}.")
 
 
-def _check_verdict(path: str, row: RowTrace, eos_token_ids: Sequence[int]) -> None:
-    """The accepted run, the target's own token and their counts must follow from drafts and target's answers."""
+def _check_verdict(path: str, row: RowTrace, eos_token_ids: Sequence[int], most: int | None) -> None:
+    """The accepted run, the target's own token and their counts must follow from drafts and target's answers.
+
+    `most`: tokens that a row may keep of the step; None where it keeps all.
+    """
     if row.draft_source is not None and not row.num_drafted:
         raise TraceError(f"{path}.draft_source is {row.draft_source}, but nothing was drafted.")
     if row.kind == "finished":
@@ -104,11 +109,9 @@ def _check_verdict(path: str, row: RowTrace, eos_token_ids: Sequence[int]) -> No
     drafts = row.draft_token_ids
     _expect(f"{path}.num_drafted", row.num_drafted, len(drafts))
     _expect(f"{path}.target_token_ids", len(row.target_token_ids), 1 + row.num_drafted)
-    accepted, ended = 0, False
-    while accepted < len(drafts) and not ended and drafts[accepted] == row.target_token_ids[accepted]:
-        ended = drafts[accepted] in eos_token_ids
-        accepted += 1
-    emitted = accepted if ended else accepted + 1
+    accepted, emitted = verdict(row, eos_token_ids)
+    if most is not None:
+        accepted, emitted = min(accepted, most), min(emitted, most)
     _expect(f"{path}.num_accepted", row.num_accepted, accepted)
     _expect(f"{path}.num_emitted", row.num_emitted, emitted)
     _expect(f"{path}.emitted_token_ids", row.emitted_token_ids, row.target_token_ids[:emitted])
@@ -178,15 +181,18 @@ def replay_layout(trace: GenerationTrace) -> Iterator[tuple[StepTrace, StepPlan,
     layout = make_layout(config, trace.model.get("pad_token_id") or 0, with_masks=False)
     places = layout.start(lengths)
     most = config.max_draft_tokens
+    eos = config.eos_token_ids if isinstance(config.eos_token_ids, tuple) else ()
     allocated = sum(layout.capacities(lengths, limits, max(limits, default=0) if most is None else most))
     for number, step in enumerate(trace.steps):
         path = f"steps[{number}]"
         _expect(f"{path}.index", step.index, number)
         _expect(f"{path}.kind", step.kind, "decode" if number else "prefill")
         _expect(f"{path}.rows", [row.row for row in step.rows], list(range(len(places))))
+        gains = [verdict(row, eos)[1] for row in step.rows if row.kind != "finished"]
+        most_kept = min(gains, default=0) if trace.cut else None
         for row in step.rows:
             _check_ids(f"{path}.rows[{row.row}]", row, trace.model["vocab"])
-            _check_verdict(f"{path}.rows[{row.row}]", row, config.eos_token_ids or ())  # type: ignore[arg-type]
+            _check_verdict(f"{path}.rows[{row.row}]", row, eos, most_kept)
             _check_top_tokens(f"{path}.rows[{row.row}]", row, trace.model["vocab"], config.num_top_tokens)
         if number == 0:
             plan = prefill_plan([(row, 0, trace.rows[row].prompt_token_ids) for row in range(len(places))])

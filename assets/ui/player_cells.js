@@ -137,7 +137,12 @@ function cellsAt(run, step, sub) {
   return grid;
 }
 
-// Verdict on draft `n` (from 0): after the first rejection, or after an accepted end of sequence, nobody looks.
+// Whether a row of a batch that is cut to the minimum gave up what it gained beyond its last draft kept.
+function isCut(pane, entry) {
+  return pane.cut && entry.accepted > 0 && entry.emitted === entry.accepted && !entry.finished;
+}
+
+// Verdict on draft `n` (from 0): after the first rejection, an accepted end of sequence or a cut, nobody looks.
 function verdictOf(entry, n) {
   if (n < entry.accepted) return "accepted";
   return n === entry.accepted && entry.emitted > entry.accepted ? "rejected" : "unused";

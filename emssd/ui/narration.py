@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from emssd.trace import GenerationTrace, RowTrace, StepTrace
+from emssd.trace import GenerationTrace, RowTrace, StepTrace, verdict
 from emssd.ui.token_text import visible
 
 Pieces = list[tuple[str, bool]]
@@ -244,9 +244,18 @@ class _Step:
         losers = sum(not row.num_accepted for row in self.drafting)
         return _say(pieces, f" {plural(losers, 'row')} keep{'s' if losers == 1 else ''} none.") if losers else pieces
 
+    def _lost(self, row: RowTrace) -> int:
+        """Tokens that the row gained and must give up."""
+        return verdict(row, self.trace.config.get("eos_token_ids") or ())[1] - row.num_emitted if self.trace.cut else 0
+
     def _verdict_of(self, row: RowTrace) -> Pieces:
         if not row.num_drafted:
             return _say(f"Row {row.row} has no draft; the target says {self.last(row)}.")
+        if self._lost(row):
+            right = _say(
+                f"Row {row.row} has ", _bold(f"{verdict(row)[0]} of {plural(row.num_drafted, 'draft')}"), " right"
+            )
+            return _say(right, ", but is cut to ", _count(row.num_emitted, "token"), ".")
         if row.next_kind == "bonus":
             kept = _say("all ", _bold(row.num_drafted)) if row.num_drafted > 1 else _say("its ", _bold("1 draft"))
             return _say(f"Row {row.row} keeps ", kept, f"; the target adds {self.last(row)}.")
@@ -276,6 +285,8 @@ class _Step:
     def _shared_commit(self) -> Pieces:
         largest = max(row.num_emitted for row in self.live)
         behind = [row for row in self.live if row.holes_added]
+        if self.trace.cut:
+            return self._cut_commit(largest)
         if self.few:
             keeps = _joined(self._keeps(row) for row in self.live)
             pieces = _say(keeps, f". The shared cursor moves by the largest gain, {largest}")
@@ -293,9 +304,20 @@ class _Step:
         most = f", {len(worst.holes_added)} of them in row {worst.row}."
         return _say(start, f"{len(behind)} live rows leave ", holes, most)
 
+    def _cut_commit(self, gain: int) -> Pieces:
+        keeps = _joined(self._keeps(row) for row in self.live) if self.few else _say(f"{len(self.live)} rows are cut")
+        lost = sum(self._lost(row) for row in self.live)
+        what = "nothing" if not lost else plural(lost, "confirmed token")
+        moves = f". The shared cursor moves by the smallest gain, {gain}: "
+        return _say(keeps, moves, _bold(what), f" {'are' if lost > 1 else 'is'} thrown away.")
+
     def _keeps(self, row: RowTrace) -> Pieces:
         if not row.num_drafted:
             return _say(f"Row {row.row} takes the target’s own {self.last(row)}")
+        if self._lost(row):
+            return _say(
+                f"Row {row.row} keeps ", _bold(f"{row.num_emitted} of {row.num_emitted + self._lost(row)} tokens")
+            )
         if row.next_kind is None or len(self.live) == FEW_ROWS:
             return _kept(row)
         extra = "the bonus" if row.next_kind == "bonus" else "the target’s own"

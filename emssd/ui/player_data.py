@@ -241,6 +241,7 @@ def _pane(pane: Pane, time: TimeSource) -> dict[str, Any]:
         "layout": pane.layout or LAYOUT_WORDS.get(pane.method, ""),
         "shared": trace.config.get("cache_layout") == "padded",
         "packed": trace.config.get("input_layout") == "packed",
+        "cut": trace.cut,
         "isBaseline": is_baseline,
         "counters": _counters(trace, time),
         "narration": _narration(pane),
