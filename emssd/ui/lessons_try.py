@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from emssd.ui import try_faults, try_layouts, try_metrics, try_padding, try_worth
+from emssd.ui import try_faults, try_layouts, try_metrics, try_padding, try_policies, try_worth
 
 Result = Callable[[str], None]
 """Draws what the controls lead to beside the text; gets the key of the screen."""
@@ -17,6 +17,7 @@ EXPERIMENTS: dict[str, Callable[[], Result]] = {
     "padding": try_padding.controls,
     "worth": try_worth.controls,
     "metrics": try_metrics.controls,
+    "policies": try_policies.controls,
 }
 """By the name in a lesson's `try:` line: draws the controls and gives their result."""
 

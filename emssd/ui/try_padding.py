@@ -1,4 +1,4 @@
-"""Lesson 5's experiment: sliders for the drafts that every row keeps in every step, and what vanilla pays for them."""
+"""Lesson 5's experiment: what every row drafts and keeps in every step, and which paddings vanilla pays for it."""
 
 from __future__ import annotations
 
@@ -7,31 +7,89 @@ from collections.abc import Callable
 import streamlit as st
 
 from emssd.lessons.own_batch import DRAFTS, PROMPTS, STEPS, own_batch
-from emssd.trace import GenerationTrace
+from emssd.trace import GenerationTrace, StepTrace
 from emssd.ui.lessons_player import show_panes
 from emssd.ui.player_data import Pane
+from emssd.ui.setup_form import KEEP
 
-DEFAULT = ((3, 1, 2), (0, 5, 1))
-"""[rows][steps]; the first two steps are those of the worked example."""
+DEFAULT = (((3, 5), (1, 2), (2, 4)), ((0, 2), (5, 5), (1, 5)))
+"""[rows][steps] of (kept, drafted); the first two steps are those of the worked example."""
+BESIDE = "try_padding_beside"
 
 
 def controls() -> Callable[[str], None]:
-    """Draw the sliders; returns what shows the batch."""
-    kept = []
-    for row in range(len(PROMPTS)):
-        columns = st.columns(STEPS)
-        kept.append(
-            [
-                columns[step].slider(
-                    f"Row {row}, step {step + 1}", 0, DRAFTS, DEFAULT[row][step], key=f"try_padding_{row}_{step}"
-                )
-                for step in range(STEPS)
-            ]
+    """Draw the sliders and what they lead to; returns what shows the batch."""
+    st.html(f'<div class="l-steps"><span></span>{"".join(f"<b>Step {step + 1}</b>" for step in range(STEPS))}</div>')
+    chosen = [_row(row) for row in range(len(PROMPTS))]
+    kept, drafted = ([[pair[end] for pair in row] for row in chosen] for end in (0, 1))
+    traces = own_batch(kept, ("greedy", "vanilla", "ems-sd"), drafted)
+    st.html(reading(traces["vanilla"]))
+    with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
+        beside = st.toggle("EMS-SD beside it", key=BESIDE, **KEEP)
+        st.button("As in the paper", key="try_padding_reset", icon=":material/undo:", type="tertiary", on_click=_reset)
+    methods = ("vanilla", "ems-sd") if beside else ("vanilla",)
+    return lambda key: _show(traces, methods, key)
+
+
+def _row(row: int) -> list[tuple[int, int]]:
+    """[steps] of (kept, drafted): the two ends of a slider."""
+    name, *columns = st.columns([0.5] + [1] * STEPS, vertical_alignment="center", gap="small")
+    name.html(f'<b class="l-row">Row {row}</b>')
+    label = "Row {}, step {}: drafts kept, and drafts made"
+    return [
+        column.slider(
+            label.format(row, step + 1),
+            0,
+            DRAFTS,
+            DEFAULT[row][step],
+            key=_key(row, step),
+            label_visibility="collapsed",
+            **KEEP,
         )
-    traces = own_batch(kept, ("greedy", "vanilla"))
-    return lambda key: _show(traces, key)
+        for step, column in enumerate(columns)
+    ]
 
 
-def _show(traces: dict[str, GenerationTrace], key: str) -> None:
-    panes = [Pane(traces["vanilla"], "vanilla", traces["greedy"])]
+def _key(row: int, step: int) -> str:
+    return f"try_padding_{row}_{step}"
+
+
+def _reset() -> None:
+    for row, steps in enumerate(DEFAULT):
+        for step, pair in enumerate(steps):
+            st.session_state[_key(row, step)] = pair
+
+
+def reading(trace: GenerationTrace) -> str:
+    """Markup: the two paddings of each step below its sliders, and what the slots of the run hold."""
+    steps = trace.decode_steps
+    lines = {"Pads": [_pads(step) for step in steps], "Holes": [_holes(step) for step in steps]}
+    table = "".join(
+        f'<div class="l-steps"><b>{name}</b>{"".join(f"<span>{text}</span>" for text in texts)}</div>'
+        for name, texts in lines.items()
+    )
+    totals = trace.summary()
+    holes, tokens = totals["holes"], totals["decode_tokens"]
+    filled = f"{tokens} of them hold a token, {holes} {'is a hole' if holes == 1 else 'are holes'}"
+    slots = (
+        f"Together the rows pass {totals['slots_advanced']} slots. {filled if holes else 'All of them hold a token'}."
+    )
+    return f'<div class="l-reading" data-testid="reading">{table}<p>{slots}</p></div>'
+
+
+def _pads(step: StepTrace) -> str:
+    """ "3 in row 1"; one row at most is shorter than the other."""
+    return _where({row.row: row.input_kinds.count("pad") for row in step.rows})
+
+
+def _holes(step: StepTrace) -> str:
+    return _where({row.row: len(row.holes_added) for row in step.rows})
+
+
+def _where(counts: dict[int, int]) -> str:
+    return ", ".join(f"{count} in row {row}" for row, count in counts.items() if count) or "none"
+
+
+def _show(traces: dict[str, GenerationTrace], methods: tuple[str, ...], key: str) -> None:
+    panes = [Pane(traces[method], method, traces["greedy"]) for method in methods]
     show_panes(panes, [f"row {row}" for row in range(len(PROMPTS))], key, "try-padding")
