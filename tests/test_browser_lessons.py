@@ -102,6 +102,28 @@ def test_text_and_player_are_in_sight_together_in_every_lesson(browser, server):
             assert page.url.endswith(f"?lesson={number}&section=idea"), (page.url, lesson.title)
 
 
+# What of a text lies outside its box, and how high the box is.
+CUT = "body => [body.scrollHeight - body.clientHeight, body.clientHeight]"
+
+
+def test_a_text_stands_whole_above_the_player_in_a_narrow_window(browser, server):
+    with learning(browser, server, 1, viewport={"width": 800, "height": 900}) as page:
+        body = page.locator(".st-key-lesson_body")
+
+        def whole() -> bool:
+            cut, height = body.evaluate(CUT)
+            return cut <= 0 and height > 200
+
+        for screen in ("question", "idea", "run"):
+            page.get_by_role("radio", name=screen.capitalize(), exact=True).click()
+            wait_until(lambda screen=screen: at(page, f"1/{screen}/1", f"1/{screen}/1/before"), what=screen)
+            wait_until(whole, what=screen)
+        page.set_viewport_size({"width": 390, "height": 900})
+        wait_until(whole)
+        page.set_viewport_size({"width": 1024, "height": 768})
+        wait_until(lambda: body.evaluate(CUT)[0] > 0 and body.evaluate(CUT)[1] > 200)
+
+
 COVERED = "root => root.player.panes.map((pane) => [...pane.covered.entries()])"
 PIXEL = """(root, [pane, item]) => {
   const section = root.player.panes[pane].view.sections.findLast((each) => !each.node.hidden && each.find(item));
