@@ -92,9 +92,12 @@ class _Page:
         ]
         for section in lesson.sections:
             parts += [f"<h2>{escape(section.heading)}</h2>", self._player(section.target)]
+            told, rest = section.opening
+            if told:
+                parts.append(self._html(told))
             if section.heading == "Run it":
                 parts.append(f'<div class="note">{self._html(RUN_NOTE)}</div>')
-            parts.append(self._html(section.markdown))
+            parts.append(self._html(rest))
             if section.heading == "Predict":
                 parts += [self._question(number, each) for number, each in enumerate(lesson.questions, start=1)]
             if section.heading == "Check yourself":

@@ -100,6 +100,12 @@ class Section:
     line: int
     experiment: str | None = None
 
+    @property
+    def opening(self) -> tuple[str, str]:
+        """The first paragraph where it is about the experiment, and the rest."""
+        told, _, rest = self.markdown.partition("\n\n") if self.experiment else ("", "", self.markdown)
+        return told, rest
+
 
 @dataclass(frozen=True)
 class Fence:

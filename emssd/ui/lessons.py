@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 import streamlit as st
@@ -11,7 +12,7 @@ import streamlit as st
 from emssd.errors import EmssdError
 from emssd.lessons.catalog import Entry
 from emssd.lessons.progress import read_progress
-from emssd.lessons.text import RUN_NOTE, Lesson, Target
+from emssd.lessons.text import RUN_NOTE, Lesson, Section, Target
 from emssd.ui import lessons_check, lessons_predict
 from emssd.ui.frame import begin_page, lessons_page
 from emssd.ui.lessons_answers import answer_of, open_questions
@@ -135,14 +136,25 @@ def _section(lessons: Lessons, entry: Entry, lesson: Lesson, place: Place) -> Re
         show_references(section.markdown)
     elif place.section == "check":
         lessons_check.check_section(entry, lesson)
+    elif place.section == "run":
+        result = _run_screen(section, folder)
     else:
-        result = draw_experiment(section.experiment) if section.experiment else None
-        if place.section == "run" and "```python" in section.markdown:
-            with st.container(key="lesson_how"):
-                st.markdown(RUN_NOTE, anchors=False)
         show_words(section.markdown, folder)
     if place.section == "next":
         _next_link(lessons, lesson)
+    return result
+
+
+def _run_screen(section: Section, folder: Path) -> Result | None:
+    """Experiment and what is said of it, then code and how it is run; returns what the experiment shows."""
+    told, rest = section.opening
+    result = draw_experiment(section.experiment) if section.experiment else None
+    if told:
+        show_words(told, folder)
+    if "```python" in rest:
+        with st.container(key="lesson_how"):
+            st.markdown(RUN_NOTE, anchors=False)
+    show_words(rest, folder)
     return result
 
 
