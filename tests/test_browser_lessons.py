@@ -199,6 +199,18 @@ def test_covered_cells_tell_nothing_until_the_question_is_answered(browser, serv
         wait_until(lambda: body.evaluate("body => body.scrollTop") == 0)
 
 
+def test_a_lesson_about_one_row_tells_of_that_row(browser, server):
+    assert LESSONS[1].section("Idea").target.query == (0, 0)
+    with learning(browser, server, 1) as page:
+        page.get_by_role("radio", name="Idea").click()
+        wait_until(lambda: at(page, "1/idea/1"))
+        story = page.get_by_test_id("pane-left").locator(".story")
+        expect(story).to_contain_text("Query “horizon” of row 0")
+        assert colour(page, 0, 0, 1) != colour(page, 0, 1, 1)
+        player(page).evaluate("root => root.player.go(1, 'write')")
+        assert colour(page, 0, 0, 1) == colour(page, 0, 1, 1)
+
+
 def played() -> Iterator[tuple[int, int, Target, Target]]:
     """Questions whose answer comes later in the same step, in the same panes: lesson, question, both targets."""
     for number, lesson in LESSONS.items():

@@ -105,6 +105,9 @@ def test_every_player_line_names_what_there_is(number):
             assert any(slot < len(cells_at(run, min(target.step, len(run.steps) - 1))[row]) for run in runs), target
         for _, row in target.hide:
             assert row < len(runs[0].rows), target
+        if target.query and target.step:
+            row, place = target.query
+            assert all(place <= run.steps[target.step].rows[row].num_drafted for run in runs), target
 
 
 @pytest.mark.parametrize("number", NUMBERS)
@@ -370,6 +373,8 @@ def test_a_lesson_is_read():
     assert question.options == ("3", "4")
     assert (question.answer, question.hints, question.explanation) == ("4", ("Look.",), "**4**. Because.")
     assert question.after == Target("figure2", "ems-sd", None, 1, "commit", "1.4")
+    asked = parsed(GOOD.replace("pin=1.4", "query=0.3")).questions[0].after
+    assert (asked.pin, asked.query) == (None, (0, 3))
     assert found.section("Question").markdown == "Text."
     assert found.references[0].symbol == "BatchLayout.commit"
     assert found.fences[0].text == 'print("## no heading <!-- no comment")\n'
@@ -390,6 +395,7 @@ def test_a_lesson_is_read():
         ("right=ems-sd", "right=ems-sd colour=red", "line 6: the player knows no 'colour=red'"),
         ("<!-- player: preset=figure2 left=vanilla right=ems-sd step=1 sub=commit -->\n", "", "needs a player line"),
         ("pin=1.4", "pin=4", "pin"),
+        ("pin=1.4", "query=4", "query must be ROW.PLACE"),
         ("- 3\n- 4", "- 4", "2 to 5"),
         ("- 3\n- 4", "- 4\n- 4", "2 to 5"),
         ("**4**", "**5**", "the answer's first bold text"),

@@ -450,6 +450,16 @@ def test_a_target_that_cannot_be_shown_is_a_sentence():
         lesson_data(Target("no-such", "vanilla", None, 1, "commit"), "x")
 
 
+def test_a_target_may_say_whose_reading_is_told():
+    target = Target("figure2", "vanilla", "ems-sd", 1, "attend", query=(0, 3))
+    told = lesson_data(target, "x")["lesson"]
+    assert told["query"] == [0, 3]
+    assert [[said is None for said in pane] for pane in told["attends"]] == [[True, False, False]] * 2
+    assert "".join(text for text, _ in told["attends"][1][1]).startswith("Query “a” of row 0 (position 8)")
+    plain = lesson_data(replace(target, query=None), "x")["lesson"]
+    assert plain["query"] is plain["attends"] is None
+
+
 def test_the_page_loads_no_model():
     script = (
         "import sys\n"

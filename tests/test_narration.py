@@ -9,7 +9,7 @@ import pytest
 
 from emssd.cells import SUBSTEPS, cells_at
 from emssd.trace import GenerationTrace, RowTrace, StepTrace
-from emssd.ui.narration import FEW_ROWS, narrations, plain_text, plural
+from emssd.ui.narration import FEW_ROWS, attended, narrations, plain_text, plural
 from tests.player_samples import invented_trace, random_trace
 from tests.test_cells import figure2
 
@@ -272,6 +272,16 @@ def test_attend_names_the_same_query_in_every_layout_and_on_a_shared_column_one_
             else:
                 assert "Nothing else is loaded." in text
     assert seen > 30
+
+
+def test_a_lesson_may_ask_what_one_query_of_a_row_reads():
+    said = attended(figure2("vanilla"), 0, 3)
+    assert said[0] is None
+    assert "of row 0 (position 8) reads its 9 own tokens, in slots 0 to 8." in plain_text(said[1])
+    assert "of row 0 (position 11)" in plain_text(said[2])  # its last fed token: the row feeds fewer
+    for trace in (random_trace(number, 7) for number in range(9)):
+        live = [step.rows[0].kind == "decode" for step in trace.steps]
+        assert [pieces is not None for pieces in attended(trace, 0, 0)] == live
 
 
 def test_sentences_fit_two_lines():

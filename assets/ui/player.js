@@ -409,7 +409,8 @@ class Player {
   storyOf(pane) {
     if (pane.covered?.size && this.lesson.atQuestion()) return [[this.lesson.waiting(pane), 0]];
     if (this.clock === "step" && this.step > pane.last) return [[`Finished after step ${pane.last}.`, 0]];
-    const { step, sub } = pane.at, told = pane.narration[step];
+    const { step, sub } = pane.at, told = pane.narration[step], own = sub === "attend" && this.data.lesson?.attends?.[pane.index]?.[step];
+    if (own) return own;
     return told[told.length > 1 ? SUBSTEPS.indexOf(sub) : 0] || [];
   }
 

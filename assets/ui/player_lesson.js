@@ -1,6 +1,6 @@
 // The player beside a lesson's text: compact, moved by the page from state to state, and with rows that stay covered
 // until their question is answered. The page says in data.lesson: {key, reveals, asks, hide: [[pane, row]], says,
-// sealed, marked, stops}.
+// sealed, marked, stops, query: [row, index], attends: [panes][steps] what is said of that query}.
 
 const LESSON_TOP = 58, TIGHT = 760;
 const TEXT_GAP = 9; // between a pane's own text and its other section
@@ -34,6 +34,7 @@ class Lesson {
   take(before) {
     const { player, told } = this;
     if (told.stops) player.ticked = new Set(told.stops);
+    this.tellOf();
     if (before?.key === told.key) {
       if (told.says && told.says !== before.says) {
         player.tell(told.says);
@@ -89,10 +90,16 @@ class Lesson {
     player.ticked = new Set(this.told.stops);
     this.target = null;
     this.tighten();
+    this.tellOf();
     for (const pane of player.panes) {
       pane.numbers = new LessonNumbers(player, pane);
       pane.shell.story.after(pane.numbers.node);
     }
+  }
+
+  // The query that "attend" is about, where the text asks for one.
+  tellOf() {
+    for (const pane of this.player.panes) pane.told = this.told.query || undefined;
   }
 
   // More than two panes stand in a grid.
@@ -158,7 +165,8 @@ class Lesson {
 
   waiting(pane) {
     const rows = [...pane.covered.keys()].sort((a, b) => a - b);
-    return `Answer the question to reveal row${rows.length > 1 ? "s" : ""} ${rows.join(", ")}.`;
+    const words = `${rows.length > 1 ? "rows" : "row"} ${rows.join(" and ")}`;
+    return this.told.key.includes("/question/") ? `Hidden until Predict: ${words}.` : `Answer the question to reveal ${words}.`;
   }
 
   // ---- layout

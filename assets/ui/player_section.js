@@ -93,18 +93,19 @@ function sceneOf(player, pane, focus, width) {
   return { player, pane, theme, font, run, step, sub, stage, done, grid, cursors, focus, width, queries: queriesAt(run, step) };
 }
 
-// The query that the narration of "attend" speaks of, the same in every layout: the first draft, else the pending token,
-// of the first row with the fewest cached tokens.
-function narratedQuery(run, step) {
+// The query that the narration of "attend" speaks of, the same in every layout: the one that a lesson asks for as
+// [row, index]; else the first draft, or the pending token, of the first row with the fewest cached tokens.
+function narratedQuery(run, step, [told, index] = [-1, 1]) {
   const live = Array.from({ length: run.rows }, (_, row) => ({ row, entry: run.at(step, row) })).filter(({ entry }) => entry.kind === "decode");
   if (!live.length) return null;
-  const { row, entry } = live.reduce((least, each) => (each.entry.first < least.entry.first ? each : least));
-  return queriesAt(run, step).find((query) => query.row === row && query.index === Math.min(entry.drafted, 1)) || null;
+  const asked = live.find(({ row }) => row === told), least = live.reduce((best, each) => (each.entry.first < best.entry.first ? each : best));
+  const { row, entry } = asked || least, place = Math.min(entry.drafted, asked ? index : 1);
+  return queriesAt(run, step).find((query) => query.row === row && query.index === place) || null;
 }
 
 // While nothing else is pointed at, "attend" lights up the query that is told of; null at other sub-steps.
 function attendFocus(pane) {
-  const { run, at: { step, sub } } = pane, query = sub === "attend" && step > 0 ? narratedQuery(run, step) : null;
+  const { run, at: { step, sub } } = pane, query = sub === "attend" && step > 0 ? narratedQuery(run, step, pane.told) : null;
   if (!query || coverOf(pane, query.row)) return null;
   const { visible, dead, stale } = readsOf(run, step, query), cells = new Map();
   for (const slot of visible) cells.set(`${query.row}.${slot}`, "visible");

@@ -170,6 +170,7 @@ class SmallInput extends Section {
     const { font, theme: { chrome }, run, step, stage } = scene;
     if (stage > 0) drawText(ctx, font(11, 400), "slot", 0, SMALL.packedTop - 9, chrome.faint);
     if (stage > 0) drawText(ctx, font(11, 400), "cu_seq", 0, SMALL.packedTop + 88, chrome.faint);
+    if (stage > 0) this.indices(scene, ctx, shape, placed);
     let start = 0;
     if (stage > 0) this.boundary(scene, ctx, shape, 0, false);
     for (let row = 0; row < run.rows; row++) {
@@ -182,6 +183,13 @@ class SmallInput extends Section {
       if (stage > 0) this.boundary(scene, ctx, shape, start, start < placed.length);
     }
     for (const each of placed) this.slotNumber(scene, ctx, shape, each, SMALL.packedTop - 8.5);
+  }
+
+  // The flat index of every fed token, as far as there is room.
+  indices({ font, theme: { chrome } }, ctx, shape, placed) {
+    const every = tickStep(24, (24 * shape.input) / 18);
+    drawText(ctx, font(11, 400), "index", 0, SMALL.packedTop + 70, chrome.faint);
+    for (const { place, x } of placed) if (place % every === 0) drawText(ctx, font(11, 400), String(place), x + shape.input / 2, SMALL.packedTop + 70, chrome.faint, "center");
   }
 
   // A row's first place in the strip: an ink rule between rows, a triangle, and the value of cu_seqlens.

@@ -19,6 +19,8 @@ HEADINGS = ("Question", "Predict", "Idea", "In the code", "Run it", "Check yours
 PRESETS = ("figure2", "copy-rich", "no-copy", "slow-row", "all-accepted", "early-finisher")
 SIDES = ("left", "right")
 MAX_HINTS = 3
+MAY_SAY = ("pin", "query", "hide")
+"""What a player line need not say."""
 COMMENT = re.compile(r"\s?<!--\s*(.*?)\s*-->")
 COMMENT_KINDS = ("player:", "picture:", "source:", "try:", "= ")
 EXPERIMENTS = ("faults", "policies", "padding", "layouts", "worth", "metrics")
@@ -48,6 +50,8 @@ class Target:
         left, right: methods; no right one for a single pane.
         step, sub: where the clock stands.
         pin: a cell, "row.slot".
+        query: (row, place among the tokens that it feeds): whose reading "attend" shows, where it is not the player's
+            own choice.
         hide: (side, row) whose new cells and counters are hidden until the question is answered.
     """
 
@@ -58,6 +62,7 @@ class Target:
     sub: str
     pin: str | None = None
     hide: tuple[tuple[str, int], ...] = ()
+    query: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -347,7 +352,7 @@ class _Reader:
         values: dict[str, str] = {}
         for word in words.split():
             name, sign, value = word.partition("=")
-            if not sign or name in values or name not in ("preset", "left", "right", "step", "sub", "pin", "hide"):
+            if not sign or name in values or name not in ("preset", "left", "right", "step", "sub", *MAY_SAY):
                 raise self.error(line, f"the player knows no {word!r}, or has it twice")
             values[name] = value
         for name, allowed in (("preset", PRESETS), ("left", METHODS), ("sub", SUBSTEPS)):
@@ -359,11 +364,14 @@ class _Reader:
             raise self.error(line, "player: step must be a number")
         if "pin" in values and not re.fullmatch(r"\d{1,2}\.\d{1,4}", values["pin"]):
             raise self.error(line, "player: pin must be ROW.SLOT")
+        if "query" in values and not re.fullmatch(r"\d{1,2}\.\d{1,2}", values["query"]):
+            raise self.error(line, "player: query must be ROW.PLACE")
+        row, _, place = values.get("query", "").partition(".")
+        query = (int(row), int(place)) if place else None
         hide = tuple(self._hidden(pair, "right" in values, line) for pair in values.get("hide", "").split(",") if pair)
         step = int(values["step"])
-        return Target(
-            values["preset"], values["left"], values.get("right"), step, values["sub"], values.get("pin"), hide
-        )
+        where = values["preset"], values["left"], values.get("right"), step, values["sub"]
+        return Target(*where, values.get("pin"), hide, query)
 
     def experiment(self, name: str, line: int) -> str:
         """A line that says what the reader can change here: `try: padding`."""

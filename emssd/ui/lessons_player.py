@@ -11,6 +11,8 @@ import streamlit as st
 from emssd.cells import SUBSTEPS
 from emssd.errors import TraceError
 from emssd.lessons.text import Target
+from emssd.trace import GenerationTrace
+from emssd.ui.narration import attended
 from emssd.ui.notices import warn
 from emssd.ui.player import show_player
 from emssd.ui.player_data import Pane, Start, player_data
@@ -64,8 +66,18 @@ def lesson_data(
             "says": says,
             "sealed": seal is not None,
             "marked": seal,
+            **_told_query(target, [shown.traces[name] for name in panes]),
         },
     }
+
+
+def _told_query(target: Target, traces: Sequence[GenerationTrace]) -> dict[str, Any]:
+    """Whose reading the player tells of at "attend", and [panes][steps] in which words."""
+    if target.query is None:
+        return {"query": None, "attends": None}
+    said = [attended(trace, *target.query) for trace in traces]
+    words = [[[[text, int(bold)] for text, bold in pieces or ()] or None for pieces in steps] for steps in said]
+    return {"query": list(target.query), "attends": words}
 
 
 def seal_of(shown: Target, open_targets: Sequence[Target]) -> int:

@@ -35,6 +35,21 @@ def narrations(trace: GenerationTrace) -> list[list[Pieces]]:
     return told
 
 
+def attended(trace: GenerationTrace, row: int, place: int) -> list[Pieces | None]:
+    """[steps] what "attend" says of one query instead of the one it would choose.
+
+    Args:
+        row: whose query; place: which of the tokens that the row feeds, from 0, or its last one.
+
+    Returns:
+        Nothing for prefill and for steps in which the row has finished.
+    """
+    return [
+        None if step.kind == "prefill" or step.rows[row].kind != "decode" else _Step(trace, step, ()).attend(row, place)
+        for step in trace.steps
+    ]
+
+
 def plain_text(pieces: Pieces) -> str:
     """The sentence without its weights."""
     return "".join(text for text, _ in pieces)
@@ -199,14 +214,14 @@ class _Step:
         over = self.over[row.row]
         return _say(pieces, ", over ", _count(over, "rejected cell")) if over else pieces
 
-    def attend(self) -> Pieces:
+    def attend(self, told: int | None = None, place: int = 1) -> Pieces:
         """What one query reads. The query depends on tokens alone, so that both panes speak of the same one.
 
         It is the first draft, or else the pending token, of the first row with the fewest cached tokens: on a shared
-        write column no other row has more dead slots.
+        write column no other row has more dead slots. A lesson may ask for a row's own query by its place.
         """
-        row = min(self.live, key=lambda row: row.position_ids[0])
-        place = min(row.num_drafted, 1)
+        row = min(self.live, key=lambda row: row.position_ids[0]) if told is None else self.step.rows[told]
+        place = min(row.num_drafted, place)
         dead = _dead(row)
         position = row.position_ids[place]
         query = f"Query {self.token(row.input_token_ids[place])} of row {row.row} (position {position}) reads its "
