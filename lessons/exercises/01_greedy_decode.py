@@ -4,7 +4,7 @@ Feed the prompt once, then one token at a time. Every forward writes the keys an
 cache, so nothing is ever fed twice. Only new tokens are returned:
 
     model = ToyModel(vocab_size=7, seed=3)
-    greedy_decode(model, [4, 1, 5], 4)  ->  a list of 4 token ids; the model computed 3 + 4 - 1 = 6 rows in 4 forwards
+    greedy_decode(model, [4, 1, 5], 4)  ->  a list of 4 token ids; 3 + 4 - 1 = 6 input rows in 4 forwards
 """
 
 from __future__ import annotations
@@ -32,6 +32,6 @@ def greedy_decode(model: ToyModel, prompt: Sequence[int], max_new_tokens: int) -
 
     Returns:
         [max_new_tokens] new token ids, without the prompt. Forwards: `max_new_tokens`, the first one for the whole
-        prompt. Rows computed: P + max_new_tokens - 1.
+        prompt. Input rows: P + max_new_tokens - 1.
     """
     raise NotImplementedError

@@ -2,7 +2,7 @@
 
 In a step a live row writes its pending token and its drafts to the slots from its cursor on. Then verification says how
 many tokens it gains. Its cursor moves by just that many. Nothing is copied, masked or erased: what the row wrote from
-its new cursor on is stale. Later writes go over it, sooner or later, and no query reads it before.
+its new cursor on is stale. Later writes go over it, sooner or later, and no query of a later step reads it before.
 
 Example: row 0 writes slots 7 to 9 and gains 3; row 1 writes slots 2 to 6 and gains 2.
 
