@@ -244,3 +244,25 @@ def test_check_modules_are_complete():
         module = check_module(number)
         assert isinstance(module.TITLE, str)
         assert callable(module.check)
+
+
+@pytest.mark.parametrize(
+    ("loop", "why"),
+    [
+        ("while True:", "`draft` has K tokens, `target` has K + 1."),
+        ("while n < len(draft) and draft[n] not in eos_token_ids:", "it is counted first, then it ends it."),
+    ],
+)
+def test_lesson_2_names_the_bound_and_the_order_that_are_missing(tmp_path, loop, why):
+    lines = (
+        "def verify_greedy(draft, target, eos_token_ids=()):",
+        "    n = 0",
+        f"    {loop}",
+        "        if draft[n] != target[n]:",
+        "            break",
+        "        n += 1",
+        "    return n, target[: n + 1]",
+    )
+    path = tmp_path / "mine.py"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    assert outcome(2, path).failure.why.endswith(why)

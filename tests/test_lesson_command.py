@@ -125,7 +125,7 @@ def test_an_unknown_lesson_is_bad_input(lesson, number):
 
 
 def test_a_missing_file_and_a_folder_are_bad_input(lesson, tmp_path):
-    refused(lesson("check", "5", str(tmp_path / "none.py")), "none.py")
+    refused(lesson("check", "5", str(tmp_path / "none.py")), "none.py: is its name right?")
     refused(lesson("check", "5", str(tmp_path)), "folder")
 
 
@@ -448,8 +448,18 @@ def test_shipped_solutions_do_not_count(lesson):
     lesson("check", "5", str(solution_file(5)))
     lesson("check", "5", str(wrong_files(5)[0]))
     assert not progress_file().exists()
-    lesson("check", "5")
-    assert read_progress()[5].state == "tried"
+    lesson("check", "5")  # the stub, as it comes
+    assert not progress_file().exists()
+
+
+BEGUN = "def pack(rows):\n    return [], [0]\n\n\ndef locate(starts, r):\n    raise NotImplementedError\n"
+
+
+def test_the_first_line_of_ones_own_is_a_try(lesson, tmp_path):
+    begun = tmp_path / "mine.py"
+    begun.write_text(BEGUN)
+    lesson("check", "7", str(begun))
+    assert read_progress()[7].state == "tried"
 
 
 @pytest.mark.parametrize(

@@ -134,7 +134,6 @@ class Run:
             why=why,
             traces=self._traces(),
             sub="attend",
-            pin=f"0.{len(self.prompt) + step - 1}" if step else None,
         )
 
     def prefill_mistake(self, output: list[object]) -> str | None:

@@ -18,6 +18,9 @@ SEEDS = 40
 TELLING = (((7, 4, 9), (7, 4, 2, 5)), ((7, 4, 9), (7, 4, 9, 5)), ((7, 4, 9), (2, 4, 9, 5)))
 """Tried first, because a mistake is seen best in them: a wrong draft at the end, none, and one at the beginning."""
 
+ALL_RIGHT = "All drafts are right here: `draft` has K tokens, `target` has K + 1."
+"""Told where the learner's code raises in such a case: it looks for one more draft."""
+
 
 def check(solution: Solution) -> str:
     """Judge all small cases and some long ones.
@@ -87,7 +90,9 @@ def _check_case(
 ) -> None:
     num_accepted, emitted = expected_verdict(draft, target, eos)
     case = f"draft {list(draft)}, target {list(target)}, end-of-sequence ids {list(eos) or 'none'}"
-    answer = solution.call(TITLE, list(draft), list(target), *([eos] if eos else []), called=case, seed=seed)
+    why = ALL_RIGHT if draft and num_accepted == len(draft) else None
+    given = (list(draft), list(target), *([eos] if eos else []))
+    answer = solution.call(TITLE, *given, called=case, seed=seed, row=0, step=1, why=why)
     if _is_pair(answer) and answer == (num_accepted, emitted):
         return
     what, why = _fault(answer, draft, target, eos)
@@ -151,5 +156,7 @@ def _wrong_count(
             f"Draft {num_accepted} (counted from 0) is {draft[num_accepted]}, the target says {target[num_accepted]}."
         )
         return what, f"{wrong} It and all after it are rejected, whatever comes later."
+    if ended and count == num_accepted - 1:
+        return what, f"Draft {count} (counted from 0) is right, and ends the row: it is counted first, then it ends it."
     right = f"Draft {count} (counted from 0) is what the target says, {target[count]}, and all before it are kept."
     return what, f"{right} target[i] judges draft[i]."

@@ -24,6 +24,7 @@ from types import FrameType, ModuleType
 from typing import Any, TextIO
 
 from emssd.errors import ConfigError, shown
+from emssd.lessons.catalog import exercise_file
 from emssd.trace import GenerationTrace
 
 SECONDS = 3.0
@@ -32,6 +33,7 @@ MAX_SOURCE = 1_000_000
 ARGUMENTS = 600
 """Characters to which the arguments of a failing call are shortened, over all of them."""
 CALLED = "called"
+UNWRITTEN = "is not written yet"
 
 
 @dataclass(eq=False)
@@ -45,6 +47,7 @@ class Failure(Exception):
         why: what to look at, or which rule of the lesson this breaks.
         traces: correct traces of this very case by method, to open in the player.
         sub, pin: where the player opens: a sub-step, and a cell "row.slot".
+        untouched: nothing has been written yet, so that this is no try.
     """
 
     what: str
@@ -57,6 +60,7 @@ class Failure(Exception):
     traces: Mapping[str, GenerationTrace] | None = None
     sub: str = "commit"
     pin: str | None = None
+    untouched: bool = field(default=False, init=False)
 
     def __str__(self) -> str:
         return self.what
@@ -236,6 +240,7 @@ class Solution:
         self._prints = _Prints(sys.stderr)
         self._module = ModuleType(f"lesson_solution_{id(self):x}")
         self._module.__file__ = str(self.path)
+        self._has_answered = False
         source = self._read()
         self._lines = source.splitlines()
         code = self._compile(source)
@@ -257,7 +262,9 @@ class Solution:
 
         def guarded(*args: Any, **kwargs: Any) -> Any:
             with self._guarded(name, {}):
-                return function(*args, **kwargs)
+                answer = function(*args, **kwargs)
+            self._has_answered = True
+            return answer
 
         return guarded
 
@@ -274,7 +281,9 @@ class Solution:
         function = self._found(name)
         copies = copy.deepcopy(args)
         with self._guarded(name, {**case, CALLED: lambda: case.get(CALLED) or arguments(function, args)}):
-            return function(*copies)
+            answer = function(*copies)
+        self._has_answered = True
+        return answer
 
     def watch(self, name: str, function: Callable[..., Any]) -> None:
         """Let the learner's other functions find `function` under this name, for a look at calls between them."""
@@ -326,8 +335,10 @@ class Solution:
         except Failure:
             raise
         except NotImplementedError as error:
-            what = f"{name or self.path.name} is not written yet{self._line(error)}."
-            raise Failure(what) from None
+            what = f"{name or self.path.name} {UNWRITTEN}{self._line(error)}."
+            failure = Failure(what)
+            failure.untouched = not self._has_answered
+            raise failure from None
         except _TimeUp as error:
             line = self._line(error)
             raise Failure(
@@ -389,7 +400,9 @@ def run_check(number: int, path: str | Path, seconds: float = SECONDS) -> Outcom
     module = check_module(number)
     path = Path(path)
     if not path.is_file():
-        raise ConfigError(f"There is no file {path}: name the file to check, or restore it.")
+        lost = path.resolve() == exercise_file(number).resolve()
+        advice = "`git checkout lessons/exercises` brings the empty one back" if lost else "is its name right?"
+        raise ConfigError(f"There is no file {path}: {advice}")
     start = time.perf_counter()
     tried, failure = _tried(module, path, seconds)
     spent = time.perf_counter() - start

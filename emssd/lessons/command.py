@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import faulthandler
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from emssd.errors import ConfigError
 from emssd.lessons.catalog import NUMBERS, Entry, entries, entry, exercise_file, parse_number
 from emssd.lessons.checking import SECONDS, Failure, Outcome, check_module, run_check, short
 from emssd.lessons.progress import read_progress, record_outcome
-from emssd.lessons.states import failure_link
+from emssd.lessons.states import APP_VARIABLE, failure_link
 from emssd.lessons.text import read_lesson
 from emssd.result_files import STDOUT, check_target, note, write_text
 
@@ -103,7 +104,8 @@ def _details(failure: Failure, link: str | None) -> list[str]:
     if failure.why:
         lines.append(f"  why       {failure.why}")
     if link:
-        lines.append(f"  see it    {link}  (with the app open: make app)")
+        other = "" if os.environ.get(APP_VARIABLE) else f"; at another address: set {APP_VARIABLE}"
+        lines.append(f"  see it    {link}  (with the app open: make app{other})")
     return lines
 
 

@@ -61,12 +61,13 @@ def read_progress() -> dict[int, Record]:
 
 
 def record_outcome(outcome: Outcome, link: str | None = None) -> bool:
-    """Remember an outcome; the solutions that come with the lessons do not count.
+    """Remember an outcome; neither the solutions that come with the lessons count, nor a stub that is untouched.
 
     Returns:
         Whether it was written: a cache folder that cannot be written loses only this.
     """
-    if outcome.number not in NUMBERS or shipped_answer(Path(outcome.file)):
+    untouched = outcome.failure is not None and outcome.failure.untouched
+    if outcome.number not in NUMBERS or untouched or shipped_answer(Path(outcome.file)):
         return False
     records = read_progress()
     old = records[outcome.number]

@@ -16,6 +16,7 @@ from urllib.parse import parse_qsl, urlsplit
 import streamlit as st
 
 from emssd.lessons.catalog import Entry, exercise_file
+from emssd.lessons.checking import UNWRITTEN
 from emssd.lessons.progress import read_progress
 from emssd.lessons.text import Lesson
 from emssd.ui.frame import explore_page
@@ -39,7 +40,7 @@ def check_section(entry: Entry, lesson: Lesson) -> None:
         if not _attempted(number):
             st.button("Show a solution", type="tertiary", on_click=_give_up, args=(number,), key="lesson_give_up")
     told = f"Your file: {_shown(exercise_file(number))}, on this computer."
-    told += "" if _attempted(number) else " A solution is shown here after your first check, or when you ask for it."
+    told += "" if _attempted(number) else " A solution is shown here after your first try, or when you ask for it."
     st.html(f'<p class="l-note">{html.escape(told)}</p>')
     found = _found(number)
     if found is not None:
@@ -91,9 +92,11 @@ def _give_up(number: int) -> None:
 
 
 def _attempted(number: int) -> bool:
+    """Whether the learner has tried, or given up: to check a stub that nobody has touched is no try."""
     state = st.session_state
-    tried = number in state.get("lesson_results", {}) or number in state.get("lesson_given_up", ())
-    return tried or bool(_last(number))
+    found = state.get("lesson_results", {}).get(number)
+    tried = found is not None and UNWRITTEN not in _what(found)
+    return tried or number in state.get("lesson_given_up", ()) or bool(_last(number))
 
 
 def _found(number: int) -> dict[str, Any] | None:
