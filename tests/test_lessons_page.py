@@ -15,8 +15,8 @@ from emssd.errors import TraceError
 from emssd.lessons.catalog import FOLDER, entries, exercise_file, solution_file
 from emssd.lessons.checking import Failure
 from emssd.lessons.states import failure_link, load_state, save_state
-from emssd.lessons.text import RUN_NOTE, Target, parse_lesson, read_lesson
-from emssd.ui import lessons_check, lessons_overview
+from emssd.lessons.text import EXPERIMENTS, RUN_NOTE, Target, parse_lesson, read_lesson
+from emssd.ui import lessons_check, lessons_overview, lessons_try
 from emssd.ui.lessons_answers import judge, places
 from emssd.ui.lessons_code import source_of
 from emssd.ui.lessons_library import target_of
@@ -28,6 +28,7 @@ from emssd.ui.link import read_state
 from emssd.ui.player_data import Start
 from tests.app_pages import EXPLORE, LESSONS, ROOT, go, methods, open_app, player, texts, warnings
 
+BEGUN = "def pack(rows):\n    return [], [0]\n\n\ndef locate(starts, r):\n    raise NotImplementedError\n"
 LESSONS_READ = {entry.number: read_lesson(entry.text) for entry in entries()}
 
 
@@ -50,6 +51,17 @@ def shown_target(page) -> tuple:
     return methods(page), data["start"]["step"], data["start"]["sub"]
 
 
+def go_on(page) -> None:
+    page.button(key="lesson_continue").click().run()
+    assert not page.exception
+
+
+def test_every_experiment_is_drawn_and_belongs_to_one_lesson():
+    used = [lesson.section(SECTIONS["run"]).experiment for lesson in LESSONS_READ.values()]
+    assert sorted(name for name in used if name) == sorted(EXPERIMENTS)
+    assert set(lessons_try.EXPERIMENTS) == set(EXPERIMENTS)
+
+
 @pytest.mark.parametrize("number", sorted(LESSONS_READ))
 def test_every_screen_of_a_lesson_opens_and_moves_the_player(number):
     lesson, page, keys = LESSONS_READ[number], open_lesson(number), set()
@@ -64,6 +76,12 @@ def test_every_screen_of_a_lesson_opens_and_moves_the_player(number):
         assert f"Lesson {number} of 10" in texts(page)
         assert f"<h1>{lesson.title}" in texts(page).replace("&#x27;", "'")
         assert SECTIONS[screen.section] in texts(page)
+        if screen.section == "run" and lesson.section(SECTIONS["run"]).experiment:
+            keys.add(screen)
+            assert page.get("bidi_component") or page.get("plotly_chart")  # what the experiment leads to
+            assert "Try it" in texts(page)
+            go_on(page)
+            continue
         data, target = player(page), target_of(lesson, screen, answered=False)
         assert methods(page) == [name for name in (target.left, target.right) if name]
         assert (data["start"]["step"], data["start"]["pin"]) == (target.step, target.pin)
@@ -72,8 +90,7 @@ def test_every_screen_of_a_lesson_opens_and_moves_the_player(number):
         assert len(data["lesson"]["hide"]) == (len(target.hide) if asks else 0)
         keys.add(data["lesson"]["key"])
         if screen != screens[-1]:
-            page.button(key="lesson_continue").click().run()
-            assert not page.exception
+            go_on(page)
     assert len(keys) == len(screens)
     assert page.button(key="lesson_continue").disabled
     page.button(key="lesson_back").click().run()
@@ -86,10 +103,13 @@ def test_the_first_view_lists_all_lessons_and_what_has_been_done(tmp_path):
     assert [f"{number}. {lesson.title}" in labels for number, lesson in LESSONS_READ.items()] == [True] * 10
     assert "0 of 10 exercises passed on this computer" in texts(page)
     assert not page.get("bidi_component")
-    command = [sys.executable, "-m", "emssd", "lesson", "check", "07", str(exercise_file(7)), "--json"]
-    assert subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60).returncode == 1
-    page.run()
-    assert texts(page).count("tried, not passed yet") == 1
+    begun = tmp_path / "begun.py"
+    begun.write_text(BEGUN)
+    for file, tried in ((exercise_file(7), 0), (begun, 1)):
+        command = [sys.executable, "-m", "emssd", "lesson", "check", "07", str(file), "--json"]
+        assert subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60).returncode == 1
+        page.run()
+        assert texts(page).count("tried, not passed yet") == tried
 
 
 def test_the_teachers_page_opens_from_the_list():
@@ -366,10 +386,13 @@ def test_a_wrong_file_says_where_and_leads_to_the_state(monkeypatch, tmp_path):
 def test_a_stub_and_a_file_that_prints_or_never_ends_are_told(monkeypatch, tmp_path):
     page = check_with(monkeypatch, tmp_path, exercise_file(6).read_text(encoding="utf-8"))
     assert "not written yet" in texts(page)
+    assert not solutions_shown(page)
+    assert page.button(key="lesson_give_up").label == "Show a solution"
     monkeypatch.setattr(lessons_check, "LIMIT_SECONDS", 1)
     (tmp_path / "06_mine.py").write_text("import time\ntime.sleep(60)\n", encoding="utf-8")
     page.button(key="lesson_check").click().run()
     assert "stopped after 1 seconds" in texts(page)
+    assert solutions_shown(page)
 
 
 def test_an_evil_file_is_shown_as_text_only(monkeypatch, tmp_path):
@@ -394,14 +417,14 @@ def test_the_check_of_another_folders_file_is_not_this_ones(monkeypatch, tmp_pat
     other = tmp_path / "other"
     relative = exercise_file(6).relative_to(ROOT)
     (other / relative).parent.mkdir(parents=True)
-    (other / relative).write_text(exercise_file(6).read_text(encoding="utf-8"), encoding="utf-8")
+    (other / relative).write_text("def ragged_commit(*_):\n    return [], []\n", encoding="utf-8")
     command = [sys.executable, "-m", "emssd", "lesson", "check", "06", str(relative)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     assert subprocess.run(command, cwd=other, env=environment, capture_output=True, timeout=60).returncode == 1
     page = open_lesson(6, "check")
     assert 'data-testid="result"' not in texts(page)
     assert not solutions_shown(page)
-    assert subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, timeout=60).returncode == 1
+    monkeypatch.setattr(lessons_check, "exercise_file", lambda number: other / relative)
     page.run()
     assert 'data-testid="result">Not yet.' in texts(page)
     assert solutions_shown(page)

@@ -12,7 +12,7 @@ from typing import Any
 from emssd.config import METHOD_TITLES
 from emssd.errors import ConfigError
 from emssd.lessons.catalog import Entry
-from emssd.lessons.text import RUN_NOTE, Lesson, Question, Target, read_lesson
+from emssd.lessons.text import RUN_NOTE, Lesson, Question, Target, as_typed, read_lesson
 
 IMAGE_TYPES = {".svg": "image/svg+xml", ".png": "image/png"}
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
@@ -141,7 +141,7 @@ class _Page:
         return f'<p class="note">In the player: preset {escape(target.preset)}, {escape(methods)}, {when}.</p>'
 
     def _html(self, markdown: str) -> str:
-        return str(self.markdown.render(markdown)).strip()
+        return str(self.markdown.render(as_typed(markdown))).strip()
 
     def _inline(self, markdown: str) -> str:
         return str(self.markdown.renderInline(markdown))

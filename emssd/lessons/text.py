@@ -34,6 +34,7 @@ RUN_NOTE = (
     "and there type `.venv/bin/python try.py`."
 )
 """How code in "Run it" is run; the app and the printed page say it below the heading."""
+COMMAND = re.compile(r"(?<![\w/])python -m emssd")
 REFERENCE = re.compile(r"`((?:emssd|lessons|tests|assets)/[\w./-]+\.py)::([A-Za-z_][\w.]*)`")
 
 
@@ -171,6 +172,11 @@ class _Part:
     @property
     def text(self) -> str:
         return re.sub(r"\n{3,}", "\n\n", "\n".join(self.markdown)).strip()
+
+
+def as_typed(markdown: str) -> str:
+    """A text whose commands run without an activated environment, as those of `RUN_NOTE` do."""
+    return COMMAND.sub(".venv/bin/python -m emssd", markdown)
 
 
 def read_lesson(path: Path) -> Lesson:

@@ -13,9 +13,10 @@ from pathlib import Path
 import streamlit as st
 
 from emssd.lessons.text import REFERENCE
-from emssd.ui.lessons_words import CODE_HEIGHT, LONG_LINES, own_links
+from emssd.ui.lessons_words import own_links
 
 ROOT = Path(__file__).resolve().parents[2]
+LONG_LINES, CODE_HEIGHT = 16, 320
 ITEM = re.compile(r"^[-*] ", re.MULTILINE)
 
 

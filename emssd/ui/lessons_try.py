@@ -22,10 +22,8 @@ EXPERIMENTS: dict[str, Callable[[], Result]] = {
 """By the name in a lesson's `try:` line: draws the controls and gives their result."""
 
 
-def draw_experiment(name: str) -> Result | None:
+def draw_experiment(name: str) -> Result:
     """Draw the card with an experiment's controls; returns what is to be drawn beside the text."""
-    if name not in EXPERIMENTS:
-        return None
     with st.container(key="lesson_try"):
         st.html('<h3 class="l-try">Try it</h3>')
         return EXPERIMENTS[name]()

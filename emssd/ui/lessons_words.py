@@ -9,13 +9,13 @@ from pathlib import Path
 
 import streamlit as st
 
+from emssd.lessons.text import as_typed
+
 FENCE = re.compile(r"^(```+)(\w*)\n(.*?)^\1[ \t]*$\n?", re.MULTILINE | re.DOTALL)
 PICTURE = re.compile(r"^!\[([^\]]*)\]\(([^)\s]+)\)[ \t]*$\n?", re.MULTILINE)
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s]+)\)")
 LESSON_FILE = re.compile(r"(?:lessons/)?(\d\d)_\w+\.md")
 OUTPUT = "text"
-LONG_LINES = 16
-CODE_HEIGHT = 320
 
 
 def show_words(markdown: str, folder: Path) -> None:
@@ -24,7 +24,7 @@ def show_words(markdown: str, folder: Path) -> None:
     Args:
         folder: where relative pictures lie.
     """
-    for kind, words, more in pieces(markdown):
+    for kind, words, more in pieces(as_typed(markdown)):
         if kind == "code":
             show_code(words, more)
         elif kind == "picture":
@@ -73,9 +73,7 @@ def show_code(text: str, language: str) -> None:
     """Code with a copy button; a program's output is told as such."""
     if language == OUTPUT:
         st.html('<p class="l-note">Prints</p>')
-    tall = text.count("\n") >= LONG_LINES
-    known = None if language in ("", OUTPUT) else language
-    st.code(text, language=known, wrap_lines=True, height=CODE_HEIGHT if tall else "content")
+    st.code(text, language=None if language in ("", OUTPUT) else language, wrap_lines=True)
 
 
 def show_picture(path: Path, words: str) -> None:
