@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import expect
-
 from emssd.ui.library import FOLDER
-from tests.browser import in_browser, state, visitor, wait_for_player, wait_until
+from tests.browser import expect, in_browser, state, visitor, wait_for_player, wait_until
 
 pytestmark = in_browser
 

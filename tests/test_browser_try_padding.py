@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from playwright.sync_api import expect
-
 from emssd.ui.try_padding import DEFAULT
-from tests.browser import focus, in_browser, player, press, state, wait_for_player, wait_until
+from tests.browser import expect, focus, in_browser, player, press, state, wait_for_player, wait_until
 from tests.test_browser_lessons import in_sight, learning
 
 pytestmark = in_browser

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 
-from playwright.sync_api import expect
-
 from emssd.lessons.cut_batch import CUT, cut_batch
 from emssd.ui.player_assets import read_asset
 from emssd.ui.player_data import Pane, player_data
 from tests.browser import (
     cell,
+    expect,
     focus,
     hover,
     in_browser,
