@@ -190,7 +190,8 @@ class _Pane:
             x, cell = self.label + place * self.wide, line[first + place]
             parts.append(self._cell(x, y, cell))
             if narrow or first + place != self.cursor(row):
-                parts.append(svg.text(x + self.wide / 2, y - 5, str(first + place), 11, "middle", svg.MUTED))
+                size = 9.5 if narrow else 11  # apart from the line of a cursor
+                parts.append(svg.text(x + self.wide / 2, y - 5, str(first + place), size, "middle", svg.MUTED))
         at = self.cursor(row) - first
         if 0 <= at <= count:
             x, shared = self.label + at * self.wide, self.cache_kind == "padded"
@@ -251,10 +252,13 @@ class _Pane:
             parts.append(svg.line(end, y - 24, end, y + svg.CELL_HEIGHT + 34, width=1.6))
             x += max(size, 2.4) * self.wide
             widest = max(widest, x)
-        answer = "the target’s answer, and " if self.judged else ""
-        note = f"above a cell: its slot; below: {answer}its place in the sequence"
-        parts.append(svg.text(0, y + svg.CELL_HEIGHT + 52, note, 11, fill=svg.MUTED))
-        return parts, widest + 20, y + svg.CELL_HEIGHT + 58
+        place = "its place in the sequence"
+        notes = [f"above a cell: its slot; below: {place}"]
+        if self.judged:
+            notes = ["above a cell: its slot", f"below: the target’s answer, and {place}"]
+        y += svg.CELL_HEIGHT + 52
+        parts += [svg.text(0, y + 15 * n, note, 11, fill=svg.MUTED) for n, note in enumerate(notes)]
+        return parts, widest + 20, y + 15 * len(notes) - 9
 
     def _words(self, row: RowTrace) -> str:
         if row.kind == "prefill":

@@ -1,11 +1,12 @@
 """Cells, patterns, legend and frame of the lessons' pictures, as SVG text.
 
-Every picture brings its own white ground, so that it is read on light and dark pages, and every cell has a letter and
-a pattern, so that it is read without colour. The palette is the player's.
+Every picture brings its own ground, white or on dark pages dark, and every cell has a letter and a pattern, so that it
+is read without colour. The palette is the player's.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -20,6 +21,10 @@ INK, MUTED, TEXT = CHROME["ink"][0], CHROME["muted"][0], CHROME["text"][0]
 BRAND, WASTE = CHROME["brand"][0], CHROME["waste"][0]
 FONT = "'Source Sans 3','Segoe UI',Helvetica,Arial,sans-serif"
 LEGEND_WIDTH = 128
+COLOUR = re.compile(r'(fill|stroke)="(#[0-9A-F]{6})"')
+DARK = {CHROME[name][0]: CHROME[name][1] for name in ("panel", "text", "muted", "ink", "hairline", "control", "brand")}
+for _look in PHASES.values():
+    DARK = {_look.solid[0]: _look.solid[1], **dict(zip(_look.light, _look.dark, strict=True)), **DARK}
 
 
 def text(
@@ -121,7 +126,24 @@ def page(width: float, height: float, title: str, body: str, phases: Sequence[st
     head = (
         f'xmlns="http://www.w3.org/2000/svg" width="{width:g}" height="{height:g}" viewBox="0 0 {width:g} {height:g}"'
     )
+    drawn = f"{patterns(phases)}\n{frame}\n{body}"
     return (
         f'<svg {head} role="img" font-family="{FONT}">\n<title>{escape(title)}</title>\n'
-        f"{patterns(phases)}\n{frame}\n{body}\n</svg>\n"
+        f"{dark_style(drawn)}\n{drawn}\n</svg>\n"
     )
+
+
+def dark_style(drawn: str) -> str:
+    """What the colours of a drawing become on a dark page. Words on a bright cell stay as they are there."""
+    rules = [
+        f'[{name}="{light}"]{{{name}:{DARK[light]}}}'
+        for name, light in sorted(set(COLOUR.findall(drawn)))
+        if DARK.get(light, light) != light
+    ]
+    (own, _, words), (_, line, _) = PHASES["bonus"].dark, PHASES["pending"].light
+    rules += [
+        f'rect[fill="{own}"]{{fill:{own}}}',
+        f'text[stroke="{own}"]{{fill:{words};stroke:{own}}}',
+        f'text[fill="{line}"]{{fill:{PHASES["pending"].dark[2]}}}',
+    ]
+    return f"<style>@media (prefers-color-scheme:dark){{{''.join(rules)}}}</style>"

@@ -16,7 +16,8 @@ from emssd.cells import SUBSTEPS, cells_at
 from emssd.lessons.catalog import FOLDER, NUMBERS, entries
 from emssd.lessons.text import HEADINGS, Fence, Lesson, LessonError, Target, parse_lesson, read_lesson
 from emssd.trace import GenerationTrace
-from lessons import build, drawing, facts
+from emssd.ui.palette import CHROME, PHASES
+from lessons import build, drawing, facts, svg
 
 ROOT = FOLDER.parent
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
@@ -243,16 +244,29 @@ def test_every_picture_is_asked_for_and_read_aloud():
 def test_a_picture_is_read_without_colour_and_without_fetching(picture):
     from xml.etree import ElementTree
 
-    svg = drawing.draw(picture)
-    tree = ElementTree.fromstring(svg)
+    drawn = drawing.draw(picture)
+    tree = ElementTree.fromstring(drawn)
     assert tree.find("{http://www.w3.org/2000/svg}title").text == picture.alt
-    assert "href" not in svg
-    assert "<script" not in svg
+    assert "href" not in drawn
+    assert "<script" not in drawn
     first = tree.find("{http://www.w3.org/2000/svg}rect")
     assert first.get("fill") == "#FFFFFF", "its own ground"
     width, height = float(tree.get("width")), float(tree.get("height"))
     assert 200 < width < 1400
     assert 60 < height < 1600
+
+
+@pytest.mark.parametrize("picture", list(build.wanted_pictures()), ids=lambda picture: Path(picture.target).stem)
+def test_a_picture_has_the_players_colours_on_a_dark_page(picture):
+    drawn = drawing.draw(picture)
+    style = re.search(r"<style>(.*)</style>", drawn)[1]
+    colours = set(svg.COLOUR.findall(drawn.replace(style, "")))
+    assert style.startswith("@media (prefers-color-scheme:dark){")
+    assert ("fill", CHROME["panel"][0]) in colours
+    for name, light in colours:
+        assert (f'[{name}="{light}"]{{{name}:{svg.DARK[light]}}}' in style) == (svg.DARK[light] != light), light
+    assert svg.DARK[CHROME["panel"][0]] == CHROME["panel"][1]
+    assert all(svg.DARK[PHASES[name].light[1]] == PHASES[name].dark[1] for name in PHASES)
 
 
 def test_the_cells_of_a_picture_are_those_of_the_trace():
@@ -271,10 +285,10 @@ def test_a_picture_shows_every_row_that_is_fed(preset, method):
     """Finished rows among them: as many cells as the account of the step has input rows, and the heading says so."""
     for step in facts.trace(preset, method).decode_steps[::3]:
         options = {"preset": preset, "method": method, "step": str(step.index), "sub": "pack"}
-        svg = drawing.draw(drawing.Picture("pictures/x.svg", "x", "input", options, "here"))
+        drawn = drawing.draw(drawing.Picture("pictures/x.svg", "x", "input", options, "here"))
         fed = sum(step.account.input_rows.values())
-        assert f" feeds {fed} input rows" in svg
-        assert len(re.findall(r'font-size="9"', svg)) == fed
+        assert f" feeds {fed} input rows" in drawn
+        assert len(re.findall(r'font-size="9"', drawn)) == fed
 
 
 # --- code ---
