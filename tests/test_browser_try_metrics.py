@@ -25,6 +25,7 @@ def test_an_own_run_is_measured_and_stays(browser, server):
         page.locator(".st-key-try_metrics_own label").click()
         expect(metrics).to_contain_text("100.0 %")
         page.get_by_role("link", name="Numbers", exact=True).click()
+        page.wait_for_url("**/numbers*")
         expect(metrics).to_have_count(0)
         page.go_back()
         expect(metrics).to_contain_text("100.0 %")
