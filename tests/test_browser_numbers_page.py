@@ -115,6 +115,7 @@ def test_an_own_config_opens_in_a_popover_and_its_link_restores_it(browser, serv
         assert picture.value.suggested_filename == "numbers-speed-up-mistral-on-NVIDIA-A100-80-GB-SXM.png"
         page.wait_for_function(f"({ADDRESS})('model')?.startsWith('own~')")
         page.get_by_role("link", name="Compare").click()
+        page.wait_for_url("**/compare*")
         page.get_by_text("mistral with prompt lookup on NVIDIA A100 80 GB (SXM)").wait_for(state="hidden")
         page.go_back()
         page.get_by_text("mistral with prompt lookup on NVIDIA A100 80 GB (SXM)").wait_for()

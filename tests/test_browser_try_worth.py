@@ -39,6 +39,6 @@ def test_the_prices_move_the_lines_and_all_is_in_sight(browser, server):
         expect(page.locator(".js-plotly-plot")).to_contain_text("Slower than not speculating: vanilla from batch 5")
         page.get_by_role(
             "button", name=re.compile("Show the (answer|fit)")
-        ).click()  # once the exercise was tried: the fit
+        ).click()
         expect(readings).to_contain_text("3.0 %")
         expect(names).to_have_count(4)
