@@ -156,6 +156,7 @@ def test_covered_cells_tell_nothing_until_the_question_is_answered(browser, serv
     with learning(browser, server, 6) as page:
         serial = player(page).evaluate("root => root.player.serial")
         assert player(page).evaluate(COVERED)[1] == [[1, [3, 14]]]  # covered on the screen before, too
+        expect(page.get_by_test_id("pane-right").locator(".story")).to_have_text("Hidden until Predict: row 1.")
         forward(page)
         wait_until(lambda: at(page, "6/predict/1"))
         tint = CHROME["brand-tint"][0]

@@ -15,7 +15,7 @@ from emssd.errors import TraceError
 from emssd.lessons.catalog import FOLDER, entries, exercise_file, solution_file
 from emssd.lessons.checking import Failure
 from emssd.lessons.states import failure_link, load_state, save_state
-from emssd.lessons.text import EXPERIMENTS, RUN_NOTE, Target, parse_lesson, read_lesson
+from emssd.lessons.text import EXPERIMENTS, RUN_NOTE, Target, as_typed, parse_lesson, read_lesson
 from emssd.ui import lessons_check, lessons_overview, lessons_try
 from emssd.ui.lessons_answers import judge, places
 from emssd.ui.lessons_code import source_of
@@ -464,6 +464,15 @@ def test_words_code_and_pictures_are_told_apart():
         ("words", "End [s](solutions/1.py).", ""),
     ]
     assert own_links("a [b](05_x.md) [c](https://d) [e](solutions/1.py)") == "a [b](?lesson=5) [c](https://d) e"
+
+
+def test_commands_need_no_activated_environment():
+    assert ".venv/bin/python " in RUN_NOTE
+    for number, lesson in LESSONS_READ.items():
+        page = open_lesson(number, "check")
+        said = "".join(words.value for words in (*page.markdown, *page.code))
+        assert said.count("python -m emssd lesson check") == said.count(".venv/bin/python -m emssd lesson check") > 0
+        assert as_typed(as_typed(lesson.path.read_text("utf-8"))) == as_typed(lesson.path.read_text("utf-8"))
 
 
 def test_a_target_that_cannot_be_shown_is_a_sentence():
