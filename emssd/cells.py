@@ -35,7 +35,8 @@ class Cell:
     Args:
         state: one of `STATES`. "pending" is a committed token outside the cache's length (an accepted end of
             sequence, or the last draft that a cut to the minimum leaves); "draft" is written but not judged yet;
-            "rejected" is stale beyond the cursor; "hole" is masked for ever; "pad" says its cause.
+            "rejected" is stale beyond the cursor, after a cut even where it was confirmed; "hole" is masked for ever;
+            "pad" says its cause.
         token_id: what was last written there, None if nothing.
         position: the token's position in its row, None where nobody may look.
         step: step that wrote it (0 is prefill), None if nothing was written.

@@ -142,6 +142,26 @@ function isCut(pane, entry) {
   return pane.cut && entry.accepted > 0 && entry.emitted === entry.accepted && !entry.finished;
 }
 
+// Drafts of a row that the target says, too: all that are kept, and in a cut batch those that are thrown away.
+function confirmedOf(pane, entry) {
+  let count = entry.accepted;
+  while (pane.cut && count < entry.drafted && entry.answers[count] === entry.fed[count + 1]) count++;
+  return count;
+}
+
+// Whether a cell holds a draft that was confirmed and then thrown away, since the slowest row gained less.
+function isCutOff(pane, grid, row, slot) {
+  const index = row * grid.slots + slot;
+  if (!pane.cut || grid.state[index] !== STATE.rejected) return false;
+  const entry = pane.run.at(grid.step[index], row);
+  return slot - entry.start <= confirmedOf(pane, entry);
+}
+
+// Whether what the target answers to a fed token was gained and then thrown away; its own last token may be.
+function isCutAnswer(pane, entry, index) {
+  return pane.cut && index >= entry.emitted && index <= confirmedOf(pane, entry);
+}
+
 // Verdict on draft `n` (from 0): after the first rejection, an accepted end of sequence or a cut, nobody looks.
 function verdictOf(entry, n) {
   if (n < entry.accepted) return "accepted";

@@ -48,8 +48,8 @@ function description(title, phase, row, slot, place, lines, foot = "") {
   return { title, phase, row, slot, place, lines: shown, foot, text };
 }
 
-function titleOfCell(player, pane, row, cell) {
-  if (cell.state === "rejected" && isCut(pane, pane.run.at(cell.step, row))) return "Cut off";
+function titleOfCell(player, cell) {
+  if (cell.state === "cut") return "Cut off";
   if (cell.state === "pad") return capital(PAD_CAUSES[cell.cause]);
   if (cell.state === "free") return "Free";
   return capital(player.data.palette.phases[cell.state].word);
@@ -86,12 +86,13 @@ function describeCell(player, pane, row, slot) {
   const { run, at } = pane, grid = cellsAt(run, at.step, at.sub), cell = cellOf(grid, row, slot);
   const since = cell.state === "hole" ? holeSince(run, row, slot, committedStep(at)) : -1;
   const loads = loadsOf(player, pane, row, slot);
+  if (isCutOff(pane, grid, row, slot)) cell.state = "cut";
   const lines = [["Holds", holdsOf(player, pane, cell, row, slot, since)]];
   if (cell.state !== "free") lines.push(["Position", cell.position < 0 ? "none" : String(cell.position)]);
   lines.push(cell.step < 0 ? ["Written", "never"] : ["Written", cell.step ? `step ${cell.step}, write` : "prefill"]);
   if (since >= 0) lines.push(["Hole since", `step ${since}, commit`]);
   if (loads) lines.push(loads.who, player.isLesson ? null : loads.cost);
-  return description(titleOfCell(player, pane, row, cell), cell.state, row, slot, `row ${row}, slot ${slot}`, lines, player.isLesson ? "" : loads?.foot);
+  return description(titleOfCell(player, cell), cell.state, row, slot, `row ${row}, slot ${slot}`, lines, player.isLesson ? "" : loads?.foot);
 }
 
 // The target's best few tokens where a query stands, with how far each is behind the best.
@@ -112,8 +113,8 @@ function verdictLine(pane, query, judged) {
   if (!judged) return null;
   if (query.kind === "pad") return ["Answer", "wasted: nobody looks at it"];
   if (!query.verdict) return null;
-  const cut = isCut(pane, pane.run.at(pane.at.step, query.row));
-  if (query.verdict === "unused") return ["Verdict", cut ? "unused: cut to what the slowest row gained" : "unused: a token before it ended the walk"];
+  const entry = pane.run.at(pane.at.step, query.row), cut = query.index <= confirmedOf(pane, entry) ? "confirmed" : "unused";
+  if (query.verdict === "unused") return ["Verdict", isCut(pane, entry) ? `${cut}, but cut to what the slowest row gained` : "unused: a token before it ended the walk"];
   if (query.verdict === "rejected") return ["Verdict", "rejected"];
   return ["Verdict", isWronglyKept(pane, query) ? "accepted, though the target says something else" : "accepted: the target says the same"];
 }

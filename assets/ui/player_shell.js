@@ -297,21 +297,23 @@ function coverSwatch(player) {
 // Phases that occur in any pane at any sub-step, in the palette's order.
 function phasesOf(panes, palette) {
   const used = new Set();
-  for (const { run } of panes) {
+  for (const pane of panes) {
+    const { run } = pane;
     for (let step = 0; step < run.steps; step++) {
-      for (let row = 0; row < run.rows; row++) addPhases(used, run.at(step, row), run.prompts[row].length);
+      for (let row = 0; row < run.rows; row++) addPhases(used, run.at(step, row), run.prompts[row].length, confirmedOf(pane, run.at(step, row)));
     }
   }
   return Object.keys(palette.phases).filter((name) => used.has(name));
 }
 
-function addPhases(used, entry, promptLength) {
+function addPhases(used, entry, promptLength, confirmed) {
   if (promptLength) used.add("prompt");
   if (entry.nextKind) used.add(entry.nextKind);
   if (entry.kind === "decode") used.add("pending");
   if (entry.drafted) used.add("draft");
   if (entry.accepted) used.add("accepted");
-  if (entry.accepted < entry.drafted) used.add("rejected");
+  if (entry.accepted < confirmed) used.add("cut");
+  if (confirmed < entry.drafted) used.add("rejected");
   if (entry.holes.length) used.add("hole");
   if (entry.pads || (entry.kind === "prefill" && entry.next > entry.written) || (entry.kind === "finished" && entry.next > entry.start)) used.add("pad");
 }

@@ -205,12 +205,15 @@ class SmallInput extends Section {
   verdict(scene, ctx, shape, { query, x, y }) {
     const entry = scene.run.at(scene.step, query.row), { accepted, drafted, emitted } = entry, { index } = query, own = ownAnswer(entry);
     if (coverOf(scene.pane, query.row)) return this.remark(scene, ctx, shape, x, y, "?");
+    const confirmed = confirmedOf(scene.pane, entry), cut = isCutAnswer(scene.pane, entry, index);
     const wrong = index < accepted && entry.answers[index] !== entry.fed[index + 1]; // kept by a faulty run
     ctx.globalAlpha = strength(scene, { kind: "query", row: query.row, index });
     if (query.kind === "pad") this.remark(scene, ctx, shape, x, y, "wasted");
+    else if (cut) this.struck(scene, ctx, shape, x, y, query.answer);
     else if (index > accepted || (index === accepted && !own)) this.remark(scene, ctx, shape, x, y, "unused");
     else if (index < emitted - 1 || !own) this.answer(scene, ctx, shape, x, y, query.answer, wrong);
-    if (index < accepted) this.judge(scene, ctx, shape, x, y, wrong ? "wrong" : "check");
+    if (index < confirmed) this.judge(scene, ctx, shape, x, y, wrong ? "wrong" : "check");
+    else if (cut && index < drafted) this.judge(scene, ctx, shape, x, y, "cross");
     if (index === accepted && own) {
       if (accepted < drafted) this.judge(scene, ctx, shape, x, y, "cross");
       this.ownChip(scene, ctx, shape, x, y, own, query.answer);
@@ -227,6 +230,15 @@ class SmallInput extends Section {
     if (shape.input < 20) return;
     const face = [13, 12, 11].map((px) => font(px, 500)).find((each) => textWidth(ctx, each, trimmed(player, word)) <= shape.input - 5) || font(11, 500);
     drawText(ctx, face, fitText(ctx, face, trimmed(player, word), shape.input - 5), x + shape.input / 2, y + SMALL.answer, wrong ? theme.chrome.differ : theme.chrome.text, "center");
+  }
+
+  // An answer that was gained and thrown away.
+  struck(scene, ctx, shape, x, y, word) {
+    const half = Math.min(shape.input - 5, textWidth(ctx, scene.font(13, 500), trimmed(scene.player, word))) / 2, middle = x + shape.input / 2;
+    this.answer(scene, ctx, shape, x, y, word, false);
+    ctx.strokeStyle = scene.theme.chrome.text;
+    ctx.lineWidth = 1.4;
+    drawLine(ctx, middle - half - 2, crisp(y + SMALL.answer), middle + half + 2, crisp(y + SMALL.answer));
   }
 
   ownChip(scene, ctx, shape, x, y, own, word) {
@@ -290,7 +302,7 @@ class SmallCache extends Section {
 
   cell(scene, ctx, shape, row, slot, top) {
     const { grid, player, run } = scene, inside = slot < run.slots, index = row * run.slots + slot, item = { kind: "cell", row, slot };
-    const name = inside ? STATES[grid.state[index]] : "free", inset = shape.cell < 22 ? 0.5 : 1, x = this.x(shape, slot) + inset, w = shape.cell - 2 * inset;
+    const name = !inside ? "free" : isCutOff(scene.pane, grid, row, slot) ? "cut" : STATES[grid.state[index]], inset = shape.cell < 22 ? 0.5 : 1, x = this.x(shape, slot) + inset, w = shape.cell - 2 * inset;
     if (inside && isCoveredSlot(scene.pane, row, slot)) {
       drawCover(ctx, player, x, top, w, shape.cellHeight);
       return this.place(item, x, top, w, shape.cellHeight);

@@ -75,6 +75,11 @@ PHASES: dict[str, Phase] = {
     "free": Phase("", "free", ("", "#E3E6EB", "#5F6672"), ("", "#28303D", "#A3AAB8"), ("", "")),
 }
 
+CUT = Phase(
+    "C", "cut off: confirmed, thrown away", PHASES["accepted"].light, PHASES["accepted"].dark, ("#009E73",) * 2, "down"
+)
+"""A draft that was confirmed and then cut to what the slowest row gained: lesson 4's alone, drawn as kept but hatched."""
+
 ORIGINS = {
     "accepted": "draft kept",
     "recovered": "target’s own, after a rejection",
@@ -124,4 +129,4 @@ def css_variables() -> str:
 
 def player_palette() -> dict[str, Any]:
     """The tables as plain data for the player."""
-    return {"phases": {name: asdict(phase) for name, phase in PHASES.items()}, "chrome": CHROME}
+    return {"phases": {name: asdict(phase) for name, phase in {**PHASES, "cut": CUT}.items()}, "chrome": CHROME}
