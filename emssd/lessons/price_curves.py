@@ -85,6 +85,11 @@ def paper_greedy_speeds() -> dict[int, float]:
     return {point["batch"]: TOKENS * point["batch"] / point["greedy"]["seconds"] for point in known}
 
 
+def mean_error(published: Mapping[int, float], modelled: Mapping[int, float]) -> float:
+    """Mean absolute relative error of a model at the batch sizes that were published."""
+    return sum(abs(modelled[size] / value - 1) for size, value in published.items()) / len(published)
+
+
 def below_greedy(line: Mapping[int, float]) -> tuple[int, ...]:
     """Batch sizes at which a method is slower than not speculating."""
     return tuple(size for size, value in line.items() if value < 1)

@@ -17,11 +17,12 @@ from emssd.lessons.price_curves import (
     best_prices,
     figure,
     greedy_speeds,
+    mean_error,
     paper_greedy_speeds,
     paper_speed_ups,
     speed_ups,
 )
-from emssd.lessons.price_points import METHODS, scale_error, speed_error
+from emssd.lessons.price_points import METHODS, speed_error
 from emssd.lessons.progress import read_progress
 from emssd.ui.lessons_top import begin_at_top
 from emssd.ui.numbers_words import percent
@@ -33,11 +34,11 @@ STEP, SLOT, KERNEL = "try_worth_step", "try_worth_slot", "try_worth_kernel"
 HEIGHT = 350
 VALUE = re.compile(r"(<b>)?\d")
 """A number that stands at a point; the table has them all."""
-NO_ERROR = "–, other kernel"
+NO_ERROR = "no points for varlen"
 FREE_ROWS = "Rows cost nothing here; on varlen they are most of what padding costs. Page Numbers prices them, too."
 COUNTS = (
-    "Counts: expected ones of OPT-6.7B’s fitted rows, prompts of 900 ± 450 tokens (assumed). That fit exchanges Table "
-    "2’s two middle rows, which is not decided; Figure 1 has neither of them."
+    "Counts: expected ones of OPT-6.7B’s fitted rows (reading “by caption”, see Idea), prompts of 900 ± 450 tokens "
+    "(assumed)."
 )
 Lines = Mapping[str, Mapping[int, float]]
 Prices = tuple[float, float]
@@ -81,12 +82,16 @@ def _put_best() -> None:
 
 def _readings(prices: Prices, kernel: str, lines: Lines) -> str:
     points, own = figure(), kernel == KERNELS[0]
-    error = speed_error(points, prices[1] / prices[0])
-    known = len(paper_greedy_speeds())
+
+    def published(name: str) -> str:
+        below = below_greedy(paper_speed_ups()[name]) if own else ()
+        return f" (paper: {below[0]})" if below else ""
+
+    error, paper = speed_error(points, prices[1] / prices[0]), paper_greedy_speeds()
     pairs = [
         (f"Mean error of {len(METHODS) * len(points)} speed-ups", percent(error) if own else NO_ERROR),
-        (f"Mean error of greedy’s {known} tokens/s", percent(scale_error(points, *prices))),
-        *((f"{METHOD_TITLES[name]} below greedy", below_words(lines[name])) for name in METHODS),
+        (f"Mean error of greedy’s {len(paper)} tokens/s", percent(mean_error(paper, greedy_speeds(prices, kernel)))),
+        *((f"{METHOD_TITLES[name]} below greedy", below_words(lines[name]) + published(name)) for name in METHODS),
     ]
     body = "".join(f"<div><dt>{html.escape(asked)}</dt><dd>{html.escape(said)}</dd></div>" for asked, said in pairs)
     return f'<dl class="l-readings" data-testid="readings">{body}</dl>'
@@ -109,7 +114,7 @@ def _sentence(lines: Lines) -> str:
         for name, line in lines.items()
         if below_greedy(line)
     ]
-    return f"Slower than not speculating: {', '.join(said)}" if said else ""
+    return f"At these prices slower than not speculating: {', '.join(said)}" if said else ""
 
 
 def _show(prices: Prices, kernel: str, lines: Lines, key: str) -> None:
