@@ -11,12 +11,13 @@ import pytest
 
 from emssd.arguments import build_parser
 from emssd.lessons.batches import random_batch, recorded
+from emssd.lessons.catalog import FOLDER as TEXTS
 from emssd.lessons.catalog import solution_file
 from emssd.lessons.check_10 import all_cases, true_waste
 from emssd.lessons.run_metrics import measure, quotient
 from emssd.ui import player_data, try_metrics
 from emssd.ui.library import FOLDER
-from emssd.ui.try_metrics import lines_of
+from emssd.ui.try_metrics import folded, lines_of
 from tests.app_pages import EXPLORE, LESSONS, go, methods, open_app, player, texts, warnings
 
 RUN, METHOD, OWN, FILES = (f"try_metrics_{name}" for name in ("run", "method", "own", "files"))
@@ -75,6 +76,7 @@ def test_the_definition_moves_two_numbers_and_only_one_of_them_keeps_its_name():
 def test_nothing_is_divided_by_nothing():
     greedy = lines_of(measure(recorded("no-copy", "greedy")), own=True)
     assert (greedy[0].value, greedy[1].value, greedy[1].how) == ("1.00", "–", "nothing was drafted")
+    assert greedy[1].name == "No rate: nothing was drafted"
     trace = recorded("figure2", "vanilla")
     data = trace.to_dict()
     data["steps"] = data["steps"][:1]
@@ -192,6 +194,18 @@ def test_a_bad_file_is_refused_as_on_explore_and_loses_nothing():
     assert not warnings(page)
 
 
+def test_files_that_are_left_out_share_one_notice():
+    page = run_screen()
+    bad = [(f"bad{number}.json", b"[]", "application/json") for number in range(4)]
+    upload(page, ("none.json", b"", "application/json"), *bad, file_of("ems-sd"))
+    (problem,) = warnings(page)
+    assert "none.json was left out: it is empty." in problem.replace("\\", "")
+    assert problem.count("was left out") == 2
+    assert problem.replace("\\", "").endswith("And 3 more files.")
+    assert page.selectbox(key=RUN).value == "mine"
+    assert not folded([])
+
+
 def test_a_run_that_is_too_large_for_the_player_gets_its_sentence_and_its_numbers(monkeypatch):
     monkeypatch.setattr(player_data, "MAX_STEPS", 10)
     page = run_screen()
@@ -208,4 +222,6 @@ def test_the_command_that_makes_a_file_is_one():
     python, minus_m, package, *words = shlex.split(try_metrics.RECORD.replace("\\\n", " "))
     assert (python, minus_m, package) == ("python", "-m", "emssd")
     asked = build_parser(lambda name: lambda arguments: 0).parse_args(words)
-    assert (words[0], asked.out, asked.method, asked.prompt) == ("record", "run.json", "vanilla", ["..."])
+    assert (words[0], asked.out, asked.method, asked.chat) == ("record", "run.json", "vanilla", True)
+    (prompt,) = asked.prompt
+    assert shlex.quote(prompt).strip("'") in (TEXTS / "10_measuring_honestly.md").read_text(encoding="utf-8")

@@ -12,7 +12,7 @@ import pytest
 from emssd.cells import cells_at, iter_cells, num_slots
 from emssd.errors import TraceError
 from emssd.lessons.catalog import solution_file
-from emssd.lessons.cut_batch import CUT, TOKENS, cut_batch, thrown_away
+from emssd.lessons.cut_batch import CUT, TOKENS, always_slowest, cut_batch, rows_fed, thrown_away
 from emssd.lessons.own_batch import DRAFTS
 from emssd.trace import GenerationTrace, verdict
 from emssd.trace_checking import check_consistency
@@ -69,6 +69,23 @@ def test_every_method_decodes_the_same_texts_to_the_same_length(guessed):
             for turn, row in enumerate(steps[:-2]):  # near its end a row drafts fewer
                 assert row.num_accepted == guessed[number][turn % len(guessed[number])]
     assert len(traces[CUT].steps) >= len(keepers[0].steps) == len(keepers[1].steps)
+
+
+@pytest.mark.parametrize("guessed", [[[5], [0]], [[1], [4]], *BATCHES], ids=str)
+def test_the_cut_takes_as_many_steps_where_one_row_is_always_the_slowest(guessed):
+    traces = cut_batch(guessed, (CUT, "ems-sd"))
+    steps = {name: len(trace.decode_steps) for name, trace in traces.items()}
+    slowest = always_slowest(traces[CUT])
+    if slowest is not None:
+        assert steps[CUT] == steps["ems-sd"]
+    if guessed == [[5], [0]]:
+        assert (slowest, steps[CUT], sum(thrown_away(traces[CUT]))) == (1, 9, 18)
+        said = reading(traces[CUT], traces["ems-sd"], "EMS-SD")
+        assert "As many steps, since row 1 is the slowest in all of them." in said
+        assert rows_fed(traces[CUT]) > rows_fed(traces["ems-sd"])
+    if guessed == DEFAULT:
+        assert slowest is None
+        assert "As many" not in reading(traces[CUT], traces["ems-sd"], "EMS-SD")
 
 
 @pytest.mark.parametrize("guessed", BATCHES, ids=str)
@@ -191,7 +208,8 @@ def test_the_screen_shows_the_cut_beside_a_method_that_keeps_all():
     assert cut["differs"] is other["differs"] is None
     assert cut["agree"][-1] == other["agree"][-1] == 2 * TOKENS
     assert shown_reading(page) == (
-        "Cut to the minimum: 6 steps, 10 confirmed tokens thrown away.EMS-SD: 4 steps, no confirmed tokens thrown away."
+        "Cut to the minimum: 6 steps, 44 rows fed, 10 confirmed tokens thrown away."
+        "EMS-SD: 4 steps, 28 rows fed, no confirmed tokens thrown away."
     )
     group = player(page)["group"], player(page)["lesson"]["key"]
     page.segmented_control(key="try_policies_beside").set_value("vanilla").run()

@@ -55,6 +55,21 @@ def thrown_away(trace: GenerationTrace) -> list[int]:
     ]
 
 
+def rows_fed(trace: GenerationTrace) -> int:
+    """Rows of input in all decode steps, pads among them."""
+    return sum(sum(step.account.input_rows.values()) for step in trace.decode_steps)
+
+
+def always_slowest(trace: GenerationTrace) -> int | None:
+    """The first row that is never cut: all steps follow it. None where the slowest row changes."""
+    eos = trace.config.get("eos_token_ids") or ()
+    for number in range(len(trace.rows)):
+        rows = [step.rows[number] for step in trace.decode_steps]
+        if all(row.kind == "decode" and verdict(row, eos)[1] == row.num_emitted for row in rows):
+            return number
+    return None
+
+
 def _rows(guessed: Sequence[Sequence[int]], cut: bool) -> list[ScriptedRow]:
     """All requests with the steps that they take."""
     missed = [_missed(runs) for runs in guessed]

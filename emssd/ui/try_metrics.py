@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,12 +21,18 @@ from emssd.ui.player import show_player
 from emssd.ui.sets import MODELLED_KEY, chosen_set, menu, pair_data
 from emssd.ui.setup_form import KEEP
 from emssd.ui.summary import summary
+from emssd.ui.token_text import visible
 
 RUN, METHOD, OWN_TOKEN, FILES = "try_metrics_run", "try_metrics_method", "try_metrics_own", "try_metrics_files"
 OPENED, PROBLEMS = "try_metrics_opened", "try_metrics_problems"
+MOST_PROBLEMS = 2
+"""Files that are told of one by one; more would push the numbers off the screen."""
 MINE = "mine"
 FIRST = ("early-finisher", "vanilla")
-RECORD = 'python -m emssd record run.json \\\n  --method vanilla --prompt "..."'
+RECORD = (
+    "python -m emssd record run.json \\\n  --method vanilla --chat \\\n"
+    '  --prompt "Repeat: the quick brown fox jumps over the lazy dog. the quick brown fox jumps over the lazy dog."'
+)
 
 
 @dataclass(frozen=True)
@@ -55,11 +61,19 @@ def controls() -> Callable[[str], None]:
     with st.container(horizontal=True, vertical_alignment="center", key="try_metrics_bar"):
         own = st.toggle("Count the target’s own token", value=True, key=OWN_TOKEN, **KEEP)
         _open_popover()
-    warn(st.session_state.get(PROBLEMS, ()))
+    warn(folded(st.session_state.get(PROBLEMS, ())))
     if shown is None:
         return _nothing
     st.html(_table(lines_of(measure(shown.traces[method]), own)))
     return lambda key: _show(shown, method, key)
+
+
+def folded(problems: Sequence[str]) -> list[str]:
+    """One notice for all files that were left out, or none: the first few in words, the others counted."""
+    if not problems:
+        return []
+    rest = len(problems) - MOST_PROBLEMS
+    return [" ".join([*problems[:MOST_PROBLEMS], f"And {plural(rest, 'more file')}." if rest > 0 else ""]).strip()]
 
 
 def _nothing(key: str) -> None:
@@ -126,7 +140,9 @@ def _open_files() -> None:
     state[PROBLEMS] = []
     if not files:
         return
-    opened, state[PROBLEMS] = opened_set([(file.name, file.getvalue()) for file in files])
+    empty = [file.name for file in files if not file.size]
+    opened, bad = opened_set([(file.name, file.getvalue()) for file in files if file.size])
+    state[PROBLEMS] = [*(f"{visible(name)} was left out: it is empty." for name in empty), *bad]
     if opened is not None:
         state.update({OPENED: opened, RUN: MINE})
 
@@ -151,7 +167,9 @@ def _defined(found: RunMetrics, own: bool) -> list[Line]:
             f"{_number(found.gain(not own))} {without}",
         ),
         Line(
-            "No rate: not all was drafted" if own else "Acceptance rate",
+            ("No rate: not all was drafted" if found.drafted else "No rate: nothing was drafted")
+            if own
+            else "Acceptance rate",
             f"{what} / drafted, {_said(found.share(own))}" if found.drafted else "nothing was drafted",
             _percent(found.share(own)),
             f"{_percent(found.share(not own))} {without}" if found.drafted else "",

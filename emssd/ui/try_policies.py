@@ -7,7 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from emssd.config import METHOD_TITLES
-from emssd.lessons.cut_batch import CUT, cut_batch, thrown_away
+from emssd.lessons.cut_batch import CUT, always_slowest, cut_batch, rows_fed, thrown_away
 from emssd.lessons.own_batch import DRAFTS, PROMPTS
 from emssd.trace import GenerationTrace
 from emssd.ui.lessons_player import show_panes
@@ -25,7 +25,7 @@ KEEPERS = ("vanilla", "ems-sd")
 def controls() -> Callable[[str], None]:
     """Draw the sliders and what they lead to; returns what shows the runs."""
     heads = "".join(f"<b>{turn}</b>" for turn in TURNS)
-    st.html(f'<div class="l-steps l-two"><span>Keeps in</span>{heads}</div>')
+    st.html(f'<div class="l-steps l-two"><span>Keeps of {DRAFTS}</span>{heads}</div>')
     guessed = [_row(row) for row in range(len(PROMPTS))]
     beside = st.segmented_control(
         "Keep all, beside the cut",
@@ -60,12 +60,15 @@ def _row(row: int) -> list[int]:
 
 
 def reading(cut: GenerationTrace, other: GenerationTrace, title: str) -> str:
-    """Markup: steps of both for the same texts, and tokens that were confirmed in vain."""
+    """Markup: steps and fed rows of both for the same texts, and tokens that were confirmed in vain."""
     lines = [
-        f"<p><b>{name}:</b> {plural(len(trace.decode_steps), 'step')}, "
+        f"<p><b>{name}:</b> {plural(len(trace.decode_steps), 'step')}, {plural(rows_fed(trace), 'row')} fed, "
         f"{plural(sum(thrown_away(trace)), 'confirmed token')} thrown away.</p>"
         for name, trace in ((CUT, cut), (title, other))
     ]
+    slowest = always_slowest(cut)
+    if slowest is not None and any(thrown_away(cut)):
+        lines.append(f"<p>As many steps, since row {slowest} is the slowest in all of them.</p>")
     return f'<div class="l-reading" data-testid="reading">{"".join(lines)}</div>'
 
 
