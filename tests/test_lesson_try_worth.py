@@ -188,7 +188,9 @@ def test_the_fit_is_called_the_answer_until_somebody_has_tried():
     page.query_params.update(lesson="9", section="run")
     go(page, LESSONS)
     assert page.slider(key="try_worth_step").value == round(best_prices()[0], 1)
+    page.segmented_control(key="try_worth_kernel").set_value("varlen").run()
     page.button(key="try_worth_reset").click().run()
+    assert page.segmented_control(key="try_worth_kernel").value == "per_token"
     assert (page.slider(key="try_worth_step").value, page.slider(key="try_worth_slot").value) == START
     assert record_outcome(Outcome(9, "fit_costs", str(exercise_file(9)), False, None, None, 0.1))
     page.run()

@@ -78,7 +78,7 @@ PHASES: dict[str, Phase] = {
 CUT = Phase(
     "C", "cut off: confirmed, thrown away", PHASES["accepted"].light, PHASES["accepted"].dark, ("#009E73",) * 2, "down"
 )
-"""A draft that was confirmed and then cut to what the slowest row gained, in lesson 4 alone: as if kept, but hatched."""
+"""A draft that was confirmed and then cut to what the slowest row gained, in lesson 4 alone: as if kept, hatched."""
 
 ORIGINS = {
     "accepted": "draft kept",

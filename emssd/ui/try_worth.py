@@ -65,13 +65,19 @@ def controls() -> Callable[[str], None]:
     st.html(_readings(prices, kernel, lines))
     tried = read_progress()[LESSON].tries > 0
     with st.container(horizontal=True, key="try_worth_buttons"):
-        st.button("Reset", on_click=_put, args=(START,), key="try_worth_reset")
+        st.button("Reset", on_click=_reset, key="try_worth_reset")
         st.button("Show the fit" if tried else "Show the answer", on_click=_put_best, key="try_worth_fit")
     return lambda key: _show(prices, kernel, lines, key)
 
 
 def _put(prices: Prices) -> None:
     st.session_state[STEP], st.session_state[SLOT] = prices
+
+
+def _reset() -> None:
+    """Prices and kernel to begin with."""
+    _put(START)
+    st.session_state[KERNEL] = KERNELS[0]
 
 
 def _put_best() -> None:
@@ -130,10 +136,11 @@ def _show(prices: Prices, kernel: str, lines: Lines, key: str) -> None:
     chart.figure.update_layout(height=HEIGHT)
     begin_at_top(key)
     with st.container(key="try_worth_chart"):
+        pale = "" if own else ' style="filter: grayscale(1); opacity: 0.5"'
         note = "paper, Figure 1" if own else "paper, faint: measured with its own kernel"
         st.html(
             '<div class="c-head"><b>Speed-up over greedy by batch size</b><p class="l-signs">'
-            f'<i class="m m-ems-sd"></i><i class="m m-vanilla"></i>{note}'
+            f'<i class="m m-ems-sd"{pale}></i><i class="m m-vanilla"{pale}></i>{note}'
             f"<span>lines: {prices[0]:.1f} ms a step, {prices[1]:.3f} µs a slot, {KERNEL_WORDS[kernel].lower()}</span>"
             "</p></div>"
         )
