@@ -121,7 +121,7 @@ def _words(name: str) -> str:
 def _open_popover() -> None:
     with st.popover("Open", icon=":material/folder_open:", key="try_metrics_open"):
         st.html('<p class="note">Record a run, then open its file:</p>')
-        st.code(RECORD, language="bash")
+        st.code(RECORD, language="bash", wrap_lines=True)
         st.file_uploader(
             "Traces (JSON) as `record`, `generate --json` or the app’s Save write them; more than one where they are "
             "of the same prompts.",

@@ -25,7 +25,7 @@ KEEPERS = ("vanilla", "ems-sd")
 def controls() -> Callable[[str], None]:
     """Draw the sliders and what they lead to; returns what shows the runs."""
     heads = "".join(f"<b>{turn}</b>" for turn in TURNS)
-    st.html(f'<div class="l-steps l-two"><span>Keeps of {DRAFTS}</span>{heads}</div>')
+    st.html(f'<div class="l-steps l-two"><span>Kept of {DRAFTS}</span>{heads}</div>')
     guessed = [_row(row) for row in range(len(PROMPTS))]
     beside = st.segmented_control(
         "Keep all, beside the cut",
