@@ -78,7 +78,7 @@ def test_a_cut_run_is_shown_and_changed(browser, server):
         card.locator('input[aria-label^="Row 1, steps 1"]').focus()
         press(page, *["ArrowRight"] * 4)
         wait_until(lambda: player(page).evaluate(STEPS) == [3, 3])
-        expect(reading).to_contain_text("3 steps, 3 confirmed tokens thrown away")
+        expect(reading).to_contain_text("3 steps, 26 rows fed, 3 confirmed tokens thrown away")
         assert state(page) == ("1", "commit")
     page = browser.new_page()
     page.add_script_tag(content="\n".join(read_asset(name) for name in PURE))
