@@ -94,6 +94,11 @@ def test_check_passes_and_fails(lesson, number):
     assert failed.err == ""
 
 
+def test_a_pass_says_what_follows(lesson):
+    assert lesson("check", "5", str(solution_file(5))).out.rstrip().endswith("Next: lesson 06.")
+    assert lesson("check", "10", str(solution_file(10))).out.rstrip().endswith("That was the last exercise of the ten.")
+
+
 def test_a_failure_says_where_and_what_and_links_to_it(lesson):
     link = None
     for number in range(4, 9):

@@ -13,7 +13,7 @@ from typing import Any
 from emssd.errors import ConfigError
 from emssd.lessons.catalog import NUMBERS, Entry, entries, entry, exercise_file, parse_number
 from emssd.lessons.checking import SECONDS, Failure, Outcome, check_module, run_check, short
-from emssd.lessons.progress import read_progress, record_outcome
+from emssd.lessons.progress import LAST_PASSED, read_progress, record_outcome
 from emssd.lessons.states import APP_VARIABLE, failure_link
 from emssd.lessons.text import read_lesson
 from emssd.result_files import STDOUT, check_target, note, write_text
@@ -91,8 +91,9 @@ def outcome_lines(outcome: Outcome, link: str | None) -> list[str]:
     """What a check found, in words."""
     head = f"Lesson {outcome.number:02d}, {outcome.title}"
     if outcome.failure is None:
-        following = f" Next: lesson {outcome.number + 1:02d}." if outcome.number + 1 in NUMBERS else ""
-        return [f"{head}: passed. {outcome.tried}".rstrip() + following]
+        after = outcome.number + 1
+        following = f"Next: lesson {after:02d}." if after in NUMBERS else LAST_PASSED
+        return [f"{head}: passed. {outcome.tried}".rstrip() + f" {following}"]
     return [f"{head}: not yet.", f"  {outcome.failure.what}", *_details(outcome.failure, link)]
 
 

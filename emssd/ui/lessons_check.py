@@ -15,9 +15,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import streamlit as st
 
-from emssd.lessons.catalog import Entry, exercise_file
+from emssd.lessons.catalog import NUMBERS, Entry, exercise_file
 from emssd.lessons.checking import UNWRITTEN
-from emssd.lessons.progress import read_progress
+from emssd.lessons.progress import LAST_PASSED, read_progress
 from emssd.lessons.text import Lesson
 from emssd.ui.frame import explore_page
 from emssd.ui.lessons_predict import hint_button, shown_hints
@@ -117,7 +117,8 @@ def _result(found: dict[str, Any]) -> None:
     when = f" Checked {str(found['checked'])[:16].replace('T', ' ')} UTC." if found.get("checked") else ""
     with st.container(key="lesson_passed" if passed else "lesson_failed"):
         if passed:
-            tried = _escaped(f"{found.get('tried') or ''}{when}")
+            last = f" {LAST_PASSED}" if found.get("lesson") == NUMBERS[-1] else ""
+            tried = _escaped(f"{found.get('tried') or ''}{when}{last}")
             st.html(f'<p class="l-verdict right" data-testid="result">Passed.</p><p>{tried}</p>')
             return
         st.html(
