@@ -10,7 +10,7 @@ from emssd.cells import SUBSTEPS, cells_at
 from emssd.errors import TraceError
 from emssd.lessons.broken_runs import DRAFTS, WANTED, broken_runs, first_wrong_token
 from emssd.lessons.broken_traces import broken_trace, right_trace, row_alone
-from emssd.lessons.broken_words import broken_narration, broken_rule, wrong_token_words
+from emssd.lessons.broken_words import broken_narration, broken_rule, right_narration, wrong_token_words
 from emssd.lessons.faulty_runs import (
     BONUS_MISSING,
     BUGS,
@@ -25,7 +25,7 @@ from emssd.ui.narration import narrations, plain_text
 from tests.app_pages import LESSONS, open_app, player
 
 SEEDS = range(25)
-RULE = "Step 2: the query at position 5 may read 6 cells"
+RULE = "Step 2: query “2” at position 6 may read 7 cells"
 
 
 @pytest.fixture(autouse=True)
@@ -79,10 +79,13 @@ def test_the_first_run_by_value() -> None:
     assert [len(made.runs[bug].steps) for bug in (None, BONUS_MISSING)] == [3, 4]
     assert [broken_rule(made, bug)[:2] for bug in BUGS] == [(2, "attend"), (1, "write"), (1, "verify"), (3, "verify")]
     assert broken_rule(made, STALE_CELLS_READ)[2].endswith(
-        "the query at position 5 may read 6 cells, one for each token up to itself; it read 8."
+        "query “2” at position 6 may read 7 cells, one for each token up to itself; it read 9."
     )
+    assert broken_rule(made, SLOT_AS_POSITION)[2].endswith("“3” stands at position 3; it was given 6.")
+    assert "second token it put out, “4”, is not the target's “0”" in broken_rule(made, WRONG_TOKEN_ACCEPTED)[2]
+    assert broken_rule(made, BONUS_MISSING)[2].endswith("(2 of 2), but the bonus token “1” is missing.")
     assert wrong_token_words(made, WRONG_TOKEN_ACCEPTED) == (
-        "New token 3 of row 0 is **4** instead of **0**. Step 1 put it out."
+        "New token 3 of row 0 is **“4”** instead of **“0”**. Step 1 put it out."
     )
     assert "it took **4 steps** instead of 3: 1 step lost." in wrong_token_words(made, BONUS_MISSING)
 
@@ -134,8 +137,21 @@ def test_a_sentence_stands_wherever_the_usual_one_would_be_false() -> None:
         "drafts stay before it."
     )
     assert told(0, SLOT_AS_POSITION, 1, "write").endswith("gives them their slots as positions: positions 6 to 9.")
+    right = {place: plain_text(said) for place, said in right_narration(broken_runs(0), SLOT_AS_POSITION).items()}
+    assert right[1, "write"] == "Row 0 writes from slot 6: 4 tokens; their positions run on: positions 3 to 6."
+    assert not right_narration(broken_runs(0), STALE_CELLS_READ)
     assert "“4”, though the target says “0” in that place" in told(0, WRONG_TOKEN_ACCEPTED, 1, "verify")
     assert told(0, BONUS_MISSING, 3, "verify") == "Row 0 keeps 2 of 2 drafts. The bonus token “1” is forgotten."
+
+
+def test_the_rule_that_broke_is_told_of_the_query_that_the_player_tells_of() -> None:
+    for seed in SEEDS:
+        step, sub, words = broken_rule(broken_runs(seed), STALE_CELLS_READ)
+        said = told(seed, STALE_CELLS_READ, step, sub)
+        token, position, may, read = re.search(r"“(.+)” at position (\d+) may read (\d+) .* read (\d+)", words).groups()
+        assert said.startswith(
+            f"Query “{token}” of row 0 (position {position}) reads {read} cells: its {may} own token"
+        )
 
 
 @pytest.mark.parametrize("bug", BUGS)
@@ -182,6 +198,6 @@ def test_the_broken_rule_is_told_on_demand_and_shown():
     assert after["group"] != before["group"]
     page.button(key="try_faults_next").click().run()
     assert not page.exception
-    assert not any("the query at position" in each.value for each in page.markdown)
+    assert not any("one for each token up to" in each.value for each in page.markdown)
     assert player(page)["panes"][0]["prompts"] != before["panes"][0]["prompts"]
     assert page.radio(key="try_faults_bug").value == STALE_CELLS_READ

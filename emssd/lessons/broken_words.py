@@ -5,7 +5,7 @@ Sentences are pieces (text, important), as those of every other run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from emssd.lessons.broken_runs import BrokenRuns, first_wrong_token
 from emssd.lessons.faulty_runs import (
@@ -42,15 +42,78 @@ def wrong_token_words(made: BrokenRuns, bug: str) -> str:
         )
     index, step = found
     return (
-        f"New token {index + 1} of row 0 is **{run.output[index]}** instead of **{run.right_output[index]}**. "
+        f"New token {index + 1} of row 0 is **“{run.output[index]}”** instead of **“{run.right_output[index]}”**. "
         f"Step {step} put it out."
     )
 
 
 def broken_rule(made: BrokenRuns, bug: str) -> tuple[int, str, str]:
-    """The second finding: (step, sub-step, the rule that broke there in words)."""
-    step, rule = first_broken_step(made.runs[bug])
-    return step, BROKEN_AT[bug], f"Step {step}: {rule}"
+    """The second finding: (step, sub-step, the rule that broke there in words).
+
+    Of the queries that read too much, it is the one that the player tells of.
+    """
+    run = made.runs[bug]
+    number, _ = first_broken_step(run)
+    committed = len(run.prompt) + 1 + sum(len(step.emitted_token_ids) for step in run.steps[: number - 1])
+    return number, BROKEN_AT[bug], f"Step {number}: {_RULE_WORDS[bug](run.steps[number - 1], committed)}"
+
+
+def right_narration(made: BrokenRuns, bug: str | None) -> dict[tuple[int, str], Pieces]:
+    """By (step, sub-step): what the right run says of its positions, where the other run has wrong ones."""
+    steps = made.runs[None].steps if bug == SLOT_AS_POSITION else []
+    return {(number, "write"): _writes(step, "; their positions run on: ") for number, step in enumerate(steps, 1)}
+
+
+def _position_words(step: StepEvidence, committed: int) -> str:
+    return (
+        f"{committed} tokens are committed, so the pending token “{step.input_token_ids[0]}” stands at "
+        f"position {committed - 1}; it was given {step.position_ids[0]}."
+    )
+
+
+def _read_words(step: StepEvidence, committed: int) -> str:
+    place = _told_place(step)
+    may = committed + place
+    return (
+        f"query “{step.input_token_ids[place]}” at position {may - 1} may read {may} cells, one for each token up to "
+        f"itself; it read {step.cells_read[place]}."
+    )
+
+
+def _bonus_words(step: StepEvidence, _committed: int) -> str:
+    bonus = f"the bonus token “{step.target_token_ids[-1]}” is missing"
+    return f"all drafts were right ({len(step.emitted_token_ids)} of {len(step.input_token_ids) - 1}), but {bonus}."
+
+
+def _token_words(step: StepEvidence, _committed: int) -> str:
+    place = _wrong_place(step)
+    if place is None:
+        raise ValueError("Every token is the target's.")
+    ordinal = ("first", "second", "third", "fourth")[place]
+    return (
+        f"the {ordinal} token it put out, “{step.emitted_token_ids[place]}”, is not the target's "
+        f"“{step.target_token_ids[place]}” in that place."
+    )
+
+
+_RULE_WORDS: dict[str, Callable[[StepEvidence, int], str]] = {
+    STALE_CELLS_READ: _read_words,
+    SLOT_AS_POSITION: _position_words,
+    WRONG_TOKEN_ACCEPTED: _token_words,
+    BONUS_MISSING: _bonus_words,
+}
+"""By bug: what broke in a step before which so many tokens are committed."""
+
+
+def _wrong_place(step: StepEvidence) -> int | None:
+    """Which emitted token is the first that is not the target's."""
+    pairs = enumerate(zip(step.emitted_token_ids, step.target_token_ids, strict=False))
+    return next((place for place, (token, answer) in pairs if token != answer), None)
+
+
+def _told_place(step: StepEvidence) -> int:
+    """The fed token whose reading the player tells of: the first draft, or else the pending token."""
+    return min(len(step.input_token_ids) - 1, 1)
 
 
 def broken_narration(made: BrokenRuns, bug: str) -> dict[tuple[int, str], Pieces]:
@@ -69,14 +132,14 @@ def _told(made: BrokenRuns, bug: str, step: StepEvidence, committed: int) -> Ite
     drafts, emitted = step.input_token_ids[1:], step.emitted_token_ids
     rejected = len(drafts) - len(emitted) + 1
     if bug == SLOT_AS_POSITION:
-        yield "write", _writes(step)
+        yield "write", _writes(step, ", and gives them their slots as positions: ")
         yield "attend", _reads(made, bug, step, 0)
     elif bug == STALE_CELLS_READ:
         yield "attend", _reads(made, bug, step, step.cells_read[0] - committed)
         if rejected:
             yield "commit", _keeps_length(step, rejected)
     elif bug == WRONG_TOKEN_ACCEPTED:
-        wrong = next((place for place, token in enumerate(emitted) if token != step.target_token_ids[place]), None)
+        wrong = _wrong_place(step)
         if wrong is not None:
             yield "verify", _keeps_wrong(step, wrong)
     elif bug == BONUS_MISSING and emitted == drafts:
@@ -87,7 +150,7 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _writes(step: StepEvidence) -> Pieces:
+def _writes(step: StepEvidence, how: str) -> Pieces:
     first, last, slot = step.position_ids[0], step.position_ids[-1], step.slots[0]
     place = f"position {first}" if first == last else f"positions {first} to {last}"
     return [
@@ -95,7 +158,7 @@ def _writes(step: StepEvidence) -> Pieces:
         (str(slot), True),
         (": ", False),
         (_count(len(step.slots), "token"), True),
-        (", and gives them their slots as positions: ", False),
+        (how, False),
         (place, True),
         (".", False),
     ]
@@ -103,7 +166,7 @@ def _writes(step: StepEvidence) -> Pieces:
 
 def _reads(made: BrokenRuns, bug: str, step: StepEvidence, stale: int) -> Pieces:
     """Of the first draft, or else the pending token; `stale` of the cells it reads are rejected drafts."""
-    place = min(len(step.input_token_ids) - 1, 1)
+    place = _told_place(step)
     pads = _count(made.longest - len(made.runs[bug].prompt), "prompt pad")
     query = f"Query “{step.input_token_ids[place]}” of row 0 (position {step.position_ids[place]}) reads "
     own = _count(step.cells_read[place] - stale, "own token")

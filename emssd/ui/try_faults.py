@@ -8,7 +8,7 @@ import streamlit as st
 
 from emssd.lessons.broken_runs import BrokenRuns, broken_runs
 from emssd.lessons.broken_traces import METHOD, broken_trace, right_trace, row_alone
-from emssd.lessons.broken_words import broken_narration, broken_rule, wrong_token_words
+from emssd.lessons.broken_words import broken_narration, broken_rule, right_narration, wrong_token_words
 from emssd.lessons.faulty_runs import BUGS
 from emssd.ui.lessons_player import show_panes
 from emssd.ui.player_data import Pane, Start
@@ -59,6 +59,7 @@ def _show(made: BrokenRuns, bug: str | None, rule: Start | None, seed: int, key:
     greedy, told = row_alone(right_trace(made, "greedy")), {} if bug is None else broken_narration(made, bug)
     title, layout = ("With the bug", bug) if bug else ("Nothing broken", "the same run")
     broken = Pane(row_alone(broken_trace(made, bug)), METHOD, greedy, title, layout, told)
-    right = Pane(row_alone(right_trace(made)), METHOD, greedy, RIGHT, "same model, prompt and drafts")
+    same, right_told = "same model, prompt and drafts", right_narration(made, bug)
+    right = Pane(row_alone(right_trace(made)), METHOD, greedy, RIGHT, same, right_told)
     group = f"try-faults-{seed}-{bug}" if rule else "try-faults"
     show_panes([broken, right], ["row 0"], key, group, start=rule)
