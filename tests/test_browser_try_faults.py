@@ -42,6 +42,11 @@ def test_a_bug_is_switched_on_and_found(browser, server):
         wait_until(lambda: state(page) == ("2", "attend"))
         expect(story(page, "pane-left")).to_contain_text("reads 9 cells: its 7 own tokens and 2 rejected drafts")
         expect(story(page, "pane-right")).to_contain_text("reads its 7 own tokens")
+        # slots 0 to 6 .. 0 to 9 in step 1; in step 2 from slot 10 on with the bug, from slot 8 on without
+        for side, slots in (("left", 34 + 50), ("right", 34 + 42)):
+            number = page.get_by_test_id(f"pane-{side}").locator('[data-number="kv-slots"]')
+            expect(number.locator("b")).to_have_text(str(2 * slots))
+            expect(number.locator(".c-sum")).to_have_text(f"= {slots} × 2 launches")
         assert player(page).evaluate(LIT) == [[7, 2, 3], [7, 0, 3]]
         page.get_by_text("Bonus missing", exact=True).click()
         expect(badge).to_contain_text("identical to greedy")

@@ -228,20 +228,30 @@ class LessonNumbers {
   }
 
   line(key, label) {
-    const value = make("b"), note = make("span", { class: "c-note" });
-    const node = make("div", { "data-number": key }, make("dt", { text: label }), make("dd", {}, note, value));
+    const value = make("b"), note = make("span", { class: "c-note" }), sum = key === "kv-slots" ? make("dd", { class: "c-sum" }) : null;
+    const node = make("div", { "data-number": key }, make("dt", { text: label }), make("dd", {}, note, value), ...(sum ? [sum] : []));
     if (key === "next-all") node.title = "Slots that are written next";
     if (!key.startsWith("next-")) node.title = counterHelp(key, this.player.data, this.pane);
-    return { key, value, note, node };
+    return { key, value, note, sum, node };
   }
 
   paint() {
-    for (const { key, value, note } of this.lines) {
+    for (const { key, value, note, sum } of this.lines) {
       const [text, more] = this.isCovered(key) ? ["?", ""] : key === "next-all" ? [this.nextOfAll(), ""] : key.startsWith("next-") ? [this.next(+key.slice(5)), ""] : this.count(key);
       value.textContent = text;
       value.classList.toggle("q", text === "?");
       note.textContent = more;
+      sum?.replaceChildren(...(text === "?" ? [] : this.launches()));
     }
+  }
+
+  // How the slots that queries read, each counted once, become the number of the paper's kernel.
+  launches() {
+    const { step } = this.upTo("kv-slots").at, parts = { 1: 0, 2: 0 };
+    for (let each = 1; each <= step; each++) parts[launchesOf(this.pane.run, each)] += slotsRead(this.pane, each);
+    if (!parts[2]) return [];
+    const { show } = unitOf(this.player, "kv-slots"), once = parts[1] ? ` + ${show(parts[1])}` : "";
+    return [`= ${show(parts[2] / 2)} × 2`, make("i", { text: " launches" }), once];
   }
 
   // What could tell the answer; rows and slots of a step are known once they are fed and read.
@@ -264,11 +274,21 @@ class LessonNumbers {
   }
 
   // Counted from the sub-step on that does the work.
+  upTo(key) {
+    const { pane } = this, { step, sub } = pane.at, from = { "input-rows": 1, "kv-slots": 3, holes: 5, "modelled-time": 5 }[key];
+    return { ...pane, at: { step: SUBSTEPS.indexOf(sub) >= from ? step : Math.max(step - 1, 0), sub: "commit" } };
+  }
+
   count(key) {
-    const { player, pane } = this, { step, sub } = pane.at, from = { "input-rows": 1, "kv-slots": 3, holes: 5, "modelled-time": 5 }[key];
-    const seen = { ...pane, at: { step: SUBSTEPS.indexOf(sub) >= from ? step : Math.max(step - 1, 0), sub: "commit" } };
+    const { player } = this, seen = this.upTo(key);
     const now = counterAt(seen, key), unit = unitOf(player, key);
     if (key === "modelled-time") return [`${unit.show(now.value)} ${unit.name}`, ""];
     return [unit.show(now.value), key === "holes" ? "" : counterNote(key, now, seen, unit)];
   }
+}
+
+// Slots that a step's queries read, as often as the paper's kernel does.
+function slotsRead(pane, step) {
+  const whole = (at) => Object.values(partsAt(pane, "kv-slots", at)).reduce((sum, part) => sum + part, 0);
+  return whole(step) - whole(step - 1);
 }

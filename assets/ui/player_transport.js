@@ -210,6 +210,7 @@ class Transport {
       const name = input.dataset.option;
       input.checked = input.type === "radio" ? name === speed : name === "subs" ? player.playSubs : player.ticked.has(name);
     }
+    if (this.places && this.track.clientWidth !== this.width) this.paintTrack(this.here()); // a longer name takes room
   }
 
   x(at) {
