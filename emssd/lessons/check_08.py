@@ -166,6 +166,27 @@ class _Run:
             what = f"draft_plan (place 1) feeds the draft model nothing for row {number}, which may draft {limit}."
             why = "The draft model never has the pending token, the last of token_ids: that one is always fed."
             raise self._fail(what, self.before[number].token_ids[-1:], feed, number, why, sub="draft")
+        if limit and self.draft_model is not None and self.late is None:
+            self.late = self._wrong_feed(self.draft_model, number, first, feed)
+
+    def _wrong_feed(self, model: PackedModel, number: int, first: int, feed: list[int]) -> Failure | None:
+        """What place 1 feeds the draft model: with its cache it must make the row's whole text, without a gap."""
+        text = self.before[number].token_ids
+        cells = model.read(number, len(text) - 1)
+        held = next((slot for slot, token in enumerate(text) if cells[slot] != token), len(text))
+        why = f"Feed the tokens from draft_cursor, {self.before[number].draft_cursor}, on: the last is the pending one."
+        place = {"sub": "draft", "pin": f"{number}.{held}"}
+        if first > held:
+            what = (
+                f"draft_plan (place 1) feeds slot {first} on for row {number}, but the row's tokens in its draft cache "
+            )
+            what += f"end at slot {held - 1}."
+            return self._fail(what, held, first, number, why, **place)
+        if feed != text[first:]:
+            what = f"draft_plan (place 1) feeds {_named(feed)} from slot {first} on for row {number}; its text goes on "
+            what += f"there with {_named(text[first:])}."
+            return self._fail(what, text[first:], feed, number, why, **place)
+        return None
 
     def _check_pack(self, answer: Any) -> None:
         """Four lists that fit together, then what they hold."""
@@ -377,17 +398,18 @@ class _Run:
             return
         reach, drafts = row.draft_cursor, self._drafts(row)
         if not isinstance(reach, int) or not 0 <= reach < len(row.token_ids):
-            what = f"draft_cursor of row {number} is {reach} after step {self.step}, with {len(row.token_ids)} tokens."
+            what = f"commit (place 4) sets draft_cursor of row {number} to {reach}, with {len(row.token_ids)} tokens."
             why = "It counts committed tokens that are cached: no rejected drafts, and not the pending token."
             raise self._fail(what, len(row.token_ids) - 1, reach, number, why)
         cells = model.read(number, reach - 1)
         wrong = next((slot for slot, token in enumerate(cells) if token != row.token_ids[slot]), None)
         if wrong is not None:
             held = "nothing" if cells[wrong] == EMPTY else _named(cells[wrong : wrong + 1])[1:-1]
-            what = f"Slot {wrong} of row {number}'s draft cache holds {held} after step {self.step}."
-            why = f"draft_cursor is {reach}, so slots 0 to {reach - 1} should hold the row's tokens."
+            what = f"commit (place 4) sets draft_cursor of row {number} to {reach} in step {self.step}, but slot "
+            what += f"{wrong} of its draft cache holds {held}."
+            why = f"With {reach}, slots 0 to {reach - 1} should hold the row's tokens."
             if wrong == len(before.token_ids) + len(drafts) - 1:
-                why += " This token is the last draft: it was kept, but never fed to the draft model."
+                why += f" The last draft was kept, but never fed to the draft model: {wrong} is right."
             got = _Nothing() if cells[wrong] == EMPTY else cells[wrong]
             why += " The player shows the target's cache, where this slot is filled."
             raise self._fail(what, row.token_ids[wrong], got, number, why, pin=f"{number}.{wrong}")
@@ -395,9 +417,8 @@ class _Run:
         least = len(before.token_ids) + min(gained, len(drafts)) - 1 if drafts else before.draft_cursor
         if reach < least:
             lacking = _plural(least - reach, "token")
-            what = (
-                f"draft_cursor of row {number} is {reach} after step {self.step}, but the cache holds {lacking} more."
-            )
+            what = f"commit (place 4) sets draft_cursor of row {number} to {reach} in step {self.step}, but its draft "
+            what += f"cache holds {lacking} more."
             why = "Every kept draft that was fed counts: all but the last one were. It need not be fed again."
             raise self._fail(what, least, reach, number, why)
         self._check_proposals(row)
