@@ -43,6 +43,6 @@ def test_the_sliders_change_what_the_player_shows(browser, server):
         wait_until(lambda: player(page).evaluate(LAST) == [5, 0])
         assert state(page) == place
         wait_until(lambda: in_sight(page))
-        card.get_by_role("button", name="As in the paper").click()
+        card.get_by_role("button", name="Reset").click()
         wait_until(lambda: player(page).evaluate(LAST) == [8, 0])
         expect(reading).to_contain_text("8 are holes")

@@ -6,7 +6,7 @@ import pytest
 
 from emssd.lessons.batches import recorded
 from emssd.ui.player_assets import read_asset
-from emssd.ui.try_layouts import LAYOUTS, SETS, STOPS
+from emssd.ui.try_layouts import LAYOUTS, SETS, STOPS, events
 from tests.app_pages import LESSONS, methods, open_app, player, warnings
 
 
@@ -46,6 +46,14 @@ def test_the_worked_example_s_rows_and_holes():
     assert [counters[name]["holes"][-1] for name in LAYOUTS] == [7, 7, 0, 0]
 
 
+def test_the_kinds_of_events_of_a_batch():
+    assert {name: events(recorded(name, "vanilla")) for name in SETS} == {
+        "figure2": {"rejection", "hole", "kept"},
+        "all-accepted": {"kept", "finished"},
+        "early-finisher": set(STOPS),
+    }
+
+
 def test_stops_are_those_of_the_player_s_menu_and_stay_with_another_batch():
     clock = read_asset("player_clock.js")
     assert all(f'{{ key: "{name}", word:' in clock for name in STOPS)
@@ -53,6 +61,8 @@ def test_stops_are_those_of_the_player_s_menu_and_stay_with_another_batch():
     assert player(page)["lesson"]["stops"] == []
     page.pills(key="try_layouts_stops").set_value(["kept", "finished"]).run()
     assert player(page)["lesson"]["stops"] == ["kept", "finished"]
+    assert [each.value for each in page.caption] == ["Worked example has none of these: a row finished."]
     page.segmented_control(key="try_layouts_set").set_value("early-finisher").run()
+    assert not page.caption
     assert player(page)["lesson"]["stops"] == ["kept", "finished"]
     assert player(page)["lesson"]["key"].startswith("8/run")

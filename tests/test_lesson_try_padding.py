@@ -130,6 +130,13 @@ def test_the_reading_says_where_each_padding_is():
     )
 
 
+def test_one_padding_without_the_other_is_said():
+    nothing = [(0, 0)] * (STEPS - 1)
+    assert told([[(0, 5), *nothing], [(0, 0), *nothing]])[2].strip().endswith("Pads without a hole.")
+    assert told([[(5, 5), *nothing], [(0, 5), *nothing]])[2].strip().endswith("Holes without a pad.")
+    assert "without" not in told(DEFAULT)[2] + told(CORNERS[0])[2]
+
+
 # ---- the screen
 
 
@@ -172,7 +179,10 @@ def test_the_paper_s_numbers_come_back_and_ems_sd_stands_beside_them():
     assert shown_reading(page) != before
     page.button(key="try_padding_reset").click().run()
     assert not page.exception
-    assert shown_reading(page) == before
+    traces = traces_of(DEFAULT, ("vanilla", "ems-sd"))
+    assert before in reading(traces["vanilla"])
+    assert shown_reading(page) in reading(traces["vanilla"], traces["ems-sd"])
+    assert "With EMS-SD they pass 18 slots. All of them hold a token." in shown_reading(page)
     assert methods(page) == ["vanilla", "ems-sd"]
     assert page.slider(key="try_padding_0_0").value == DEFAULT[0][0]
 

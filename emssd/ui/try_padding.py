@@ -15,18 +15,22 @@ from emssd.ui.setup_form import KEEP
 DEFAULT = (((3, 5), (1, 2), (2, 4)), ((0, 2), (5, 5), (1, 5)))
 """[rows][steps] of (kept, drafted); the first two steps are those of the worked example."""
 BESIDE = "try_padding_beside"
+RESET = "Steps 1 and 2 draft and keep as in the paper’s Figure 2; step 3 is added."
 
 
 def controls() -> Callable[[str], None]:
     """Draw the sliders and what they lead to; returns what shows the batch."""
     st.html(f'<div class="l-steps"><span></span>{"".join(f"<b>Step {step + 1}</b>" for step in range(STEPS))}</div>')
     chosen = [_row(row) for row in range(len(PROMPTS))]
+    st.caption("Left end: drafts kept. Right end: drafts made.")
     kept, drafted = ([[pair[end] for pair in row] for row in chosen] for end in (0, 1))
-    traces = own_batch(kept, ("greedy", "vanilla", "ems-sd"), drafted)
-    st.html(reading(traces["vanilla"]))
+    traces, text = own_batch(kept, ("greedy", "vanilla", "ems-sd"), drafted), st.empty()
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
         beside = st.toggle("EMS-SD beside it", key=BESIDE, **KEEP)
-        st.button("As in the paper", key="try_padding_reset", icon=":material/undo:", type="tertiary", on_click=_reset)
+        st.button(
+            "Reset", key="try_padding_reset", icon=":material/undo:", type="tertiary", help=RESET, on_click=_reset
+        )
+    text.html(reading(traces["vanilla"], traces["ems-sd"] if beside else None))
     methods = ("vanilla", "ems-sd") if beside else ("vanilla",)
     return lambda key: _show(traces, methods, key)
 
@@ -60,21 +64,37 @@ def _reset() -> None:
             st.session_state[_key(row, step)] = pair
 
 
-def reading(trace: GenerationTrace) -> str:
-    """Markup: the two paddings of each step below its sliders, and what the slots of the run hold."""
+def reading(trace: GenerationTrace, other: GenerationTrace | None = None) -> str:
+    """Markup: the two paddings of each step below its sliders, and what the slots of the run hold.
+
+    Args:
+        trace: of vanilla; other: of EMS-SD where it is shown, too.
+    """
     steps = trace.decode_steps
     lines = {"Pads": [_pads(step) for step in steps], "Holes": [_holes(step) for step in steps]}
     table = "".join(
         f'<div class="l-steps"><b>{name}</b>{"".join(f"<span>{text}</span>" for text in texts)}</div>'
         for name, texts in lines.items()
     )
+    texts = [f"Together the rows pass {_slots(trace)}{_alone(trace)}"]
+    if other is not None:
+        texts.append(f"With EMS-SD they pass {_slots(other)}")
+    return f'<div class="l-reading" data-testid="reading">{table}{"".join(f"<p>{text}</p>" for text in texts)}</div>'
+
+
+def _slots(trace: GenerationTrace) -> str:
     totals = trace.summary()
     holes, tokens = totals["holes"], totals["decode_tokens"]
     filled = f"{tokens} of them hold a token, {holes} {'is a hole' if holes == 1 else 'are holes'}"
-    slots = (
-        f"Together the rows pass {totals['slots_advanced']} slots. {filled if holes else 'All of them hold a token'}."
-    )
-    return f'<div class="l-reading" data-testid="reading">{table}<p>{slots}</p></div>'
+    return f"{totals['slots_advanced']} slots. {filled if holes else 'All of them hold a token'}."
+
+
+def _alone(trace: GenerationTrace) -> str:
+    """Which padding a run has without the other, as a sentence; "" where it has both or none."""
+    pads, holes = trace.summary()["input_rows"]["pad"] > 0, trace.summary()["holes"] > 0
+    if pads == holes:
+        return ""
+    return " <b>Pads without a hole.</b>" if pads else " <b>Holes without a pad.</b>"
 
 
 def _pads(step: StepTrace) -> str:
