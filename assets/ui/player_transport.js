@@ -124,6 +124,7 @@ class Transport {
         Object.assign(last, { to, marks: last.marks.concat(more) });
       }
     }
+    this.groups = groups;
     this.marks.replaceChildren(...groups.map((group) => this.markGroup(middle(group), group.marks)));
     this.markedWidth = width;
   }
@@ -278,9 +279,13 @@ class Transport {
   // Names of the sub-steps below their places: the current one first, none on another one.
   subLabels(ctx, place) {
     const gap = (this.width - THUMB) / Math.max(1, this.places.length - 1), { chrome } = this.player.theme;
+    const hidden = new Set();
     for (const each of this.places) {
       if (each.sub === "draft") {
-        this.text(ctx, `Step ${each.step}`, each.at - 0.35 / this.places.length, 10, each.step === place.step, "left");
+        const from = each.at - 0.35 / this.places.length, bold = each.step === place.step;
+        const name = [`Step ${each.step}`, String(each.step)].find((text) => !this.isMarked(ctx, text, from, bold));
+        if (name) this.text(ctx, name, from, 10, bold, "left");
+        else hidden.add(each.step);
         const x = Math.round(this.x(each.at - 0.5 / (this.places.length - 1))) + 0.5;
         ctx.fillStyle = chrome.control;
         ctx.fillRect(x - 0.5, 4, 1, 18);
@@ -290,11 +295,20 @@ class Transport {
     for (const each of [place, this.places[0], last, ...this.places]) {
       const apart = this.player.isLesson || each === place || Math.abs(this.x(each.at) - this.x(place.at)) >= SUB_LABEL + 4;
       if (!apart || !(gap >= (this.player.isLesson ? LEAST_GAP : SUB_LABEL - 2) || each === place || each.step === 0)) continue;
-      const word = each.step ? each.sub : "prefill", [from, to] = this.extent(ctx, word, each.at, each === place);
+      const sub = hidden.has(each.step) && each === place ? `${each.step} ${each.sub}` : each.sub, word = each.step ? sub : "prefill", [from, to] = this.extent(ctx, word, each.at, each === place);
       if (taken.some(([start, end]) => from < end + 3 && to > start - 3)) continue;
       taken.push([from, to]);
       this.text(ctx, word, each.at, LABEL_Y, each === place);
     }
+  }
+
+  // Whether marks stand where a label would that begins at a place.
+  isMarked(ctx, text, at, bold) {
+    const from = this.x(at), to = from + textWidth(ctx, this.player.font(12, bold ? 650 : 400), text);
+    return this.groups.some((group) => {
+      const x = this.x(middle(group)), half = groupWidth(group.marks) / 2 - 4; // a mark does not fill its place
+      return from < x + half && to > x - half;
+    });
   }
 
   // From where to where a label reaches that is drawn in the middle of its place.

@@ -15,14 +15,15 @@ from emssd.ui.setup_form import KEEP
 DEFAULT = (((3, 5), (1, 2), (2, 4)), ((0, 2), (5, 5), (1, 5)))
 """[rows][steps] of (kept, drafted); the first two steps are those of the worked example."""
 BESIDE = "try_padding_beside"
+ENDS = "Left end: drafts kept. Right end: drafts made."
 RESET = "Steps 1 and 2 draft and keep as in the paper’s Figure 2; step 3 is added."
 
 
 def controls() -> Callable[[str], None]:
     """Draw the sliders and what they lead to; returns what shows the batch."""
-    st.html(f'<div class="l-steps"><span></span>{"".join(f"<b>Step {step + 1}</b>" for step in range(STEPS))}</div>')
+    heads = "".join(f"<b>Step {step + 1}</b>" for step in range(STEPS))
+    st.html(f'<div class="l-steps"><span style="grid-column: 1 / -1">{ENDS}</span><span></span>{heads}</div>')
     chosen = [_row(row) for row in range(len(PROMPTS))]
-    st.caption("Left end: drafts kept. Right end: drafts made.")
     kept, drafted = ([[pair[end] for pair in row] for row in chosen] for end in (0, 1))
     traces, text = own_batch(kept, ("greedy", "vanilla", "ems-sd"), drafted), st.empty()
     with st.container(horizontal=True, vertical_alignment="center", horizontal_alignment="distribute"):
