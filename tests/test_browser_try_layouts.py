@@ -19,6 +19,9 @@ from tests.browser import (
 pytestmark = in_browser
 PANES = ("pane-left", "pane-right", "pane-third", "pane-fourth")
 BOXES = "root => [...root.querySelectorAll('.pane')].map((pane) => pane.getBoundingClientRect().toJSON())"
+# The timeline as it is drawn, and as it could be once the name of the menu beside it is shorter.
+WIDTHS = """root => [root.querySelector(".track canvas").getBoundingClientRect().width,
+  root.querySelector(".track").clientWidth]"""
 # How many cells each pane lights up for a fed token that the pointer is on in the first pane.
 LIT = """root => {
   root.player.hover = { pane: 0, kind: "query", row: 1, index: 2 };
@@ -56,6 +59,11 @@ def test_four_layouts_are_seen_at_once_and_play_stops_at_events(browser, server)
         assert state(page) == ("2", "commit")
         expect(page.get_by_text("after step 2, the same for all four")).to_be_visible()
         assert len(set(player(page).evaluate(LIT))) == 1
+        page.get_by_text("new holes", exact=True).click()
+        wait_until(lambda: player(page).evaluate("root => !root.player.ticked.size"))
+        drawn, room = player(page).evaluate(WIDTHS)
+        assert drawn == room
+        focus(page)
         press(page, "1")
         expect(page.get_by_test_id("pane-right")).to_be_hidden()
         press(page, "2")
