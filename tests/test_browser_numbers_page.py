@@ -61,6 +61,7 @@ def test_sliders_redraw_alone_and_the_address_follows(browser, server):
         page.get_by_role("radio", name="SVG").click()
         page.get_by_role("radio", name="SVG", checked=True).wait_for()
         page.wait_for_function(f"() => ({FORMATS})().every((format) => format === 'svg')")
+        wait_for_layout(page)
         plot.hover()
         with page.expect_download() as picture:
             plot.locator('[data-title^="Download"]').click()

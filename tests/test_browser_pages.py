@@ -238,6 +238,7 @@ def test_compare_shows_every_method_with_words_for_each_chart(browser, server):
         expect(page.get_by_test_id("stPlotlyChart")).to_have_count(6)
         page.get_by_role("radio", name="Measured").click()
         page.get_by_text("Not comparable with the paper’s GPU numbers.").wait_for()
+        wait_for_layout(page)  # the run that goes on takes the file before it away
         with page.expect_download() as download:
             page.get_by_role("button", name="Save as CSV").click()
         lines = Path(download.value.path()).read_text().splitlines()
