@@ -22,7 +22,7 @@ RESET = "Steps 1 and 2 draft and keep as in the paper’s Figure 2; step 3 is ad
 def controls() -> Callable[[str], None]:
     """Draw the sliders and what they lead to; returns what shows the batch."""
     heads = "".join(f"<b>Step {step + 1}</b>" for step in range(STEPS))
-    st.html(f'<div class="l-steps"><span style="grid-column: 1 / -1">{ENDS}</span><span></span>{heads}</div>')
+    st.html(f'<div class="l-steps"><span class="l-ends">{ENDS}</span><span></span>{heads}</div>')
     chosen = [_row(row) for row in range(len(PROMPTS))]
     kept, drafted = ([[pair[end] for pair in row] for row in chosen] for end in (0, 1))
     traces, text = own_batch(kept, ("greedy", "vanilla", "ems-sd"), drafted), st.empty()
