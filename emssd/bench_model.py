@@ -9,7 +9,8 @@ from typing import Any
 
 from emssd.bench_plan import GREEDY, Entry
 from emssd.bench_results import BenchResults, Point
-from emssd.cost_model import CostModel, StepCounts
+from emssd.cost_model import CostModel
+from emssd.step_counts import StepCounts
 
 LARGEST_MEAN_ERROR = 0.15
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from emssd.cost_model import StepCounts
 from emssd.errors import ConfigError, shown
+from emssd.step_counts import StepCounts
 
 if sys.platform != "win32":
     import fcntl

@@ -17,7 +17,6 @@ from typing import Any
 from emssd.bench_plan import TRANSFORMERS_LOOKUP, BenchPlan, Entry, PromptSet, repeats_at
 from emssd.bench_state import BenchState, Record
 from emssd.comparing import WARM_UP_TOKENS, Progress, environment, total_of
-from emssd.cost_model import trace_counts
 from emssd.decoding import GenerationRun
 from emssd.drafting import Drafter
 from emssd.language_model import LanguageModel
@@ -25,6 +24,7 @@ from emssd.memory import check_memory
 from emssd.model_shape import ModelShape, WindowShares
 from emssd.oracle import Difference, compare_outputs, plain_generate
 from emssd.prefilled import PrefilledBatch, PrefilledRun, prefill_batch
+from emssd.step_counts import trace_counts
 from emssd.trace import PHASES, GenerationTrace
 from emssd.transformers_baseline import timed_generate
 

@@ -24,7 +24,6 @@ from emssd.accounting import step_account
 from emssd.attention import AttentionCall, StepAttention, ems_attention, running
 from emssd.comparing import environment
 from emssd.config import SpeculativeConfig
-from emssd.cost_model import StepCounts
 from emssd.decoding import GenerationRun
 from emssd.hardware import require_cost
 from emssd.kv_cache import KVStore
@@ -41,6 +40,7 @@ from emssd.measured_machine import (
 )
 from emssd.memory import available_bytes
 from emssd.model_runner import ModelRunner
+from emssd.step_counts import StepCounts
 
 __all__ = [
     "CalibrationError",

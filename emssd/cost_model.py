@@ -14,10 +14,7 @@ from emssd.accounting import StepAccount
 from emssd.errors import ConfigError, shown
 from emssd.hardware import FittedCosts, Hardware, dtype_bytes, kv_slot_bytes, require_cost
 from emssd.model_shape import ModelShape, WindowShares
-from emssd.step_counts import Number as Number
-from emssd.step_counts import StepCounts as StepCounts
-from emssd.step_counts import engine_calls as engine_calls
-from emssd.step_counts import trace_counts as trace_counts
+from emssd.step_counts import Number, StepCounts, trace_counts
 from emssd.trace import GenerationTrace
 
 KERNELS = ("per_token", "varlen")

@@ -11,9 +11,10 @@ import numpy as np
 
 from emssd.acceptance import MAX_BATCH, Acceptance, Floats, Ints
 from emssd.config import BASELINE
-from emssd.cost_model import CostModel, StepCounts
+from emssd.cost_model import CostModel
 from emssd.expectation import expected_runs
 from emssd.model_shape import WindowShares
+from emssd.step_counts import StepCounts
 
 LONGEST_DRAFT = 16
 COUNTED = ("rows", "query_slots", "span_slots", "launches", "live", "query_rows")

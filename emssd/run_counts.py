@@ -11,9 +11,10 @@ import numpy as np
 from emssd.acceptance import Floats, Ints, Trajectories
 from emssd.accounting import ATTENTION_MODES, INPUT_KINDS, SCAN_KINDS
 from emssd.config import METHODS
-from emssd.cost_model import CostModel, StepCounts
+from emssd.cost_model import CostModel
 from emssd.errors import ConfigError
 from emssd.model_shape import WindowShares
+from emssd.step_counts import StepCounts
 from emssd.window_counts import FedRows, window_scans
 
 Tables = dict[str, Any]

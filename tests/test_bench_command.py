@@ -22,8 +22,9 @@ from emssd.acceptance_replay import trace_lengths
 from emssd.bench_model import Crossing, ModelComparison
 from emssd.bench_state import FILE_NAME, read_state
 from emssd.benchmark import Benchmark
-from emssd.cost_model import CostModel, StepCounts
+from emssd.cost_model import CostModel
 from emssd.oracle import Difference
+from emssd.step_counts import StepCounts
 from emssd.trace import GenerationTrace
 from tests.commands import Result, Run, refused
 

@@ -10,10 +10,10 @@ import pytest
 from emssd.accounting import step_account
 from emssd.calibration import CACHES, DENSE_ROWS, QUERIES, SHARES, calibrate, fit_costs, invented_plan
 from emssd.config import SpeculativeConfig
-from emssd.cost_model import engine_calls, trace_counts
 from emssd.decoding import generate
 from emssd.errors import ConfigError
 from emssd.measured_machine import MeasuredMachine, machine_cost_model
+from emssd.step_counts import engine_calls, trace_counts
 from tests.helpers import language_model
 
 

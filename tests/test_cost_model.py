@@ -21,15 +21,13 @@ from emssd.cost_model import (
     PAPER_FIT_SOURCE,
     TERMS,
     CostModel,
-    StepCounts,
     StepTime,
-    engine_calls,
     expert_weights,
-    trace_counts,
 )
 from emssd.errors import ConfigError
 from emssd.hardware import HARDWARE
 from emssd.model_presets import MODELS, shape_from_config
+from emssd.step_counts import StepCounts, engine_calls, trace_counts
 from tests.helpers import language_model, prompt_ids
 from tests.test_cells import figure2
 

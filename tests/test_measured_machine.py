@@ -10,7 +10,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from emssd.cost_model import StepCounts
 from emssd.errors import ConfigError
 from emssd.measured_machine import (
     AttentionCosts,
@@ -23,6 +22,7 @@ from emssd.measured_machine import (
     save_calibration,
 )
 from emssd.model_presets import MODELS
+from emssd.step_counts import StepCounts
 
 ENVIRONMENT = {
     "model": "smollm2-135m",

@@ -12,7 +12,7 @@ from emssd.accounting import ATTENTION_MODES, INPUT_KINDS, SCAN_KINDS, kv_bytes_
 from emssd.cells import iter_cells
 from emssd.chrome_trace import chrome_trace
 from emssd.config import METHODS, SpeculativeConfig
-from emssd.cost_model import PAPER_FIT, StepCounts
+from emssd.cost_model import PAPER_FIT
 from emssd.counters_csv import counters_csv, totals_csv
 from emssd.errors import ConfigError
 from emssd.layouts import make_layout
@@ -21,6 +21,7 @@ from emssd.model_presets import MODELS
 from emssd.model_shape import ModelShape
 from emssd.run_counts import count_batches, speed_up
 from emssd.simulator import simulate
+from emssd.step_counts import StepCounts
 from emssd.trace import GenerationTrace
 from emssd.viewing import read_traces, write_page
 

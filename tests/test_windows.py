@@ -10,7 +10,7 @@ import pytest
 
 from emssd.__main__ import main
 from emssd.acceptance import Acceptance, draw_rows
-from emssd.cost_model import PAPER_FIT, CostModel, trace_counts
+from emssd.cost_model import PAPER_FIT, CostModel
 from emssd.expectation import expected_runs
 from emssd.expected_speeds import runs_of
 from emssd.hardware import HARDWARE
@@ -18,6 +18,7 @@ from emssd.model_config import shape_from_config
 from emssd.model_presets import MODELS
 from emssd.run_counts import count_batches
 from emssd.simulator import simulate
+from emssd.step_counts import trace_counts
 from emssd.work import trace_work
 
 METHODS = ("greedy", "greedy-ragged", "vanilla", "packed-input", "ragged-cache", "ems-sd")
